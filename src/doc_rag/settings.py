@@ -1,0 +1,419 @@
+"""The only reader of the environment: one table of variables, one frozen `Settings`, one validation.
+
+Values come from the real environment first, then from `.env` (in the checkout's root, else in the
+working directory; `RAG_ENV_FILE` names another), then from the table's defaults. A relative path
+written in `.env` is relative to that file's folder. An empty value counts as unset.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from dotenv import dotenv_values
+
+from doc_rag.errors import SettingsError
+
+PROVIDERS = ("voyage", "azure-openai", "openai", "local")
+DEFAULT_COLLECTION = "project_docs"
+MAX_COLLECTION_CHARS = 200
+MAX_STORED_DIMS = 16_000
+DEFAULT_EXTENSIONS = (".pdf", ".md", ".markdown", ".txt")
+MORE_EXTENSIONS = (
+    ".rst",
+    ".html",
+    ".htm",
+    ".docx",
+    ".csv",
+    ".json",
+    ".yaml",
+    ".yml",
+    ".ipynb",
+    ".org",
+    ".adoc",
+)
+MIN_TOKEN_CHARS = 32
+
+
+class Secret:
+    """A value that never shows itself in a repr, a log line or an error; `reveal()` hands it out."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        return self._value
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __repr__(self) -> str:
+        return "Secret('**********')"
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Where a value was written: what to call that place, and what its relative paths are relative to."""
+
+    origin: str
+    folder: Path
+
+
+Parser = Callable[[str, Context], Any]
+
+
+def _text(value: str, _: Context) -> str:
+    return value
+
+
+def _secret(value: str, _: Context) -> Secret:
+    return Secret(value)
+
+
+def _path(value: str, context: Context) -> Path:
+    return (context.folder / Path(value).expanduser()).absolute()
+
+
+def _integer(low: int, high: int) -> Parser:
+    def parse(value: str, _: Context) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            raise ValueError("must be a whole number") from None
+        if not low <= number <= high:
+            raise ValueError(f"must be between {low} and {high}")
+        return number
+
+    return parse
+
+
+def _number(low: float, high: float) -> Parser:
+    def parse(value: str, _: Context) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            raise ValueError("must be a number") from None
+        if not low <= number <= high:
+            raise ValueError(f"must be between {low:g} and {high:g}")
+        return number
+
+    return parse
+
+
+def _choice(*names: str) -> Parser:
+    def parse(value: str, _: Context) -> str:
+        if value.lower() not in names:
+            raise ValueError(f"must be one of {', '.join(names)}")
+        return value.lower()
+
+    return parse
+
+
+def _flag(value: str, _: Context) -> bool:
+    if value.lower() in ("true", "1", "yes", "on"):
+        return True
+    if value.lower() in ("false", "0", "no", "off"):
+        return False
+    raise ValueError("must be true or false")
+
+
+def _url(*schemes: str) -> Parser:
+    def parse(value: str, _: Context) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in schemes or not parts.netloc:
+            raise ValueError(f"must be an address beginning with {' or '.join(s + '://' for s in schemes)}")
+        return value.rstrip("/")
+
+    return parse
+
+
+def _database_url(value: str, _: Context) -> Secret:
+    if not value.startswith(("postgresql://", "postgres://")):
+        raise ValueError("must begin with postgresql:// (user:password@host:port/database)")
+    return Secret(value)
+
+
+def _collection(value: str, _: Context) -> str:
+    problem = collection_name_problem(value)
+    if problem:
+        raise ValueError(problem)
+    return value
+
+
+def _names(value: str, _: Context) -> tuple[str, ...]:
+    return tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+def _extensions(value: str, _: Context) -> tuple[str, ...]:
+    known = DEFAULT_EXTENSIONS + MORE_EXTENSIONS
+    if value.strip().lower() == "all":
+        return known
+    names = tuple(dict.fromkeys("." + n.strip().lower().lstrip(".") for n in value.split(",") if n.strip()))
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(
+            f"has {', '.join(unknown)}, which cannot be read; known are {' '.join(known)}, or all"
+        )
+    return names
+
+
+def _language(value: str, _: Context) -> str:
+    if not re.fullmatch(r"[a-z_]{1,63}", value):
+        raise ValueError("must be a Postgres text search configuration such as english, german or simple")
+    return value
+
+
+def collection_name_problem(name: str) -> str | None:
+    """Why `name` cannot name a collection, or None. The rule: 1 to 200 printable characters, not only blanks."""
+    if not name.strip():
+        return "a collection's name must have at least one character that is no blank"
+    if len(name) > MAX_COLLECTION_CHARS:
+        return f"a collection's name has at most {MAX_COLLECTION_CHARS} characters; this one has {len(name)}"
+    if any(ord(c) < 32 or ord(c) == 127 or 0xD800 <= ord(c) <= 0xDFFF for c in name):
+        return "a collection's name must not hold control characters"
+    return None
+
+
+def _default_data_dir() -> str:
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        return "/var/lib/doc-rag"
+    if sys.platform == "darwin":
+        return "~/Library/Application Support/doc-rag"
+    return "~/.local/share/doc-rag"
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One row of the settings table. `default` is written as in `.env`; empty means unset."""
+
+    name: str
+    default: str
+    parse: Parser
+    help: str
+
+    @property
+    def field(self) -> str:
+        return self.name.removeprefix("RAG_").lower()
+
+
+VARIABLES: tuple[Variable, ...] = (
+    # Database
+    Variable(
+        "RAG_DATABASE_URL", "", _database_url, "Postgres 15+ with pgvector 0.8+; unset: an embedded one"
+    ),
+    Variable("RAG_DATA_DIR", "", _path, "folder of the embedded Postgres; unset: the user's data folder"),
+    # Documents
+    Variable("RAG_DOCS_DIR", "./docs", _path, "the folder (or one file) to index"),
+    Variable(
+        "RAG_COLLECTION", "", _collection, "the server's own collection; unset: project_docs, with a warning"
+    ),
+    Variable("RAG_EXTENSIONS", ".pdf,.md,.markdown,.txt", _extensions, "file endings to index, or all"),
+    Variable("RAG_MAX_FILE_MB", "100", _integer(1, 10_000), "larger files are skipped; megabytes"),
+    Variable("RAG_PDF_TIMEOUT_SECONDS", "60", _number(0.1, 3600), "longest time for one PDF"),
+    Variable("RAG_PDF_MEMORY_MB", "1024", _integer(128, 65_536), "most memory for one PDF; megabytes"),
+    Variable("RAG_REMOVAL_GUARD", "0.5", _number(0, 1), "share of removed documents that must be confirmed"),
+    # Chunks
+    Variable("RAG_CHUNK_SIZE", "800", _integer(50, 20_000), "largest chunk; characters"),
+    Variable("RAG_CHUNK_OVERLAP", "100", _integer(0, 10_000), "shared by neighbouring chunks; characters"),
+    # Embeddings
+    Variable("RAG_EMBED_PROVIDER", "voyage", _choice(*PROVIDERS), "voyage, azure-openai, openai or local"),
+    Variable("RAG_EMBED_MODEL", "", _text, "model; unset: the provider's default"),
+    Variable("RAG_EMBED_DIM", "", _integer(1, MAX_STORED_DIMS), "dimensions; unset: the model's default"),
+    Variable("RAG_EMBED_CONCURRENCY", "4", _integer(1, 64), "embedding calls at once"),
+    Variable("RAG_EMBED_RETRY_SECONDS", "120", _number(0, 86_400), "how long a failing call is tried again"),
+    Variable("RAG_EMBED_QUERY_PREFIX", "", _text, "put before each query, for models that want it"),
+    Variable("RAG_EMBED_DOCUMENT_PREFIX", "", _text, "put before each chunk, for models that want it"),
+    Variable(
+        "RAG_EMBED_LONG_INPUT", "average", _choice("average", "truncate"), "text over the model's limit"
+    ),
+    Variable("VOYAGE_API_KEY", "", _secret, "key for voyage embeddings and reranking"),
+    Variable("VOYAGE_BASE_URL", "", _url("http", "https"), "another address of the Voyage API"),
+    Variable("OPENAI_API_KEY", "", _secret, "key for openai; any word where the base URL is not OpenAI's"),
+    Variable(
+        "OPENAI_BASE_URL",
+        "",
+        _url("http", "https"),
+        "an API that speaks OpenAI's, such as Ollama's or vLLM's",
+    ),
+    Variable("AZURE_OPENAI_ENDPOINT", "", _url("http", "https"), "https://NAME.openai.azure.com"),
+    Variable("AZURE_OPENAI_API_KEY", "", _secret, "key for azure-openai"),
+    Variable("AZURE_OPENAI_EMBED_DEPLOYMENT", "", _text, "name of the embedding deployment"),
+    Variable("AZURE_OPENAI_API_VERSION", "2024-10-21", _text, "version of the Azure OpenAI API"),
+    Variable("RAG_LOCAL_MODEL_DIR", "", _path, "another sentence-transformers folder (BERT) for local"),
+    Variable("RAG_PRICES_FILE", "", _path, "TOML file of prices that overrides the shipped table"),
+    # Search
+    Variable("RAG_HYBRID_SEARCH", "false", _flag, "fuse vector search with full text (RRF)"),
+    Variable("RAG_TEXT_LANGUAGE", "english", _language, "Postgres text search configuration"),
+    Variable("RAG_RERANK_MODEL", "", _text, "Voyage reranker, such as rerank-2.5; wins over hybrid"),
+    Variable("RAG_ALLOW_CROSS_PROVIDER_RERANK", "false", _flag, "chunk text may go to Voyage to be reranked"),
+    Variable(
+        "RAG_CACHE_MAX_SIZE", "256", _integer(0, 1_000_000), "answers kept; 0 turns the query cache off"
+    ),
+    Variable("RAG_CACHE_TTL_SECONDS", "600", _number(0, 31_536_000), "how long an answer is kept"),
+    Variable(
+        "RAG_FRESHNESS_CACHE_TTL_SECONDS", "30", _number(0, 86_400), "how long a staleness check is kept"
+    ),
+    Variable("RAG_MAX_RESPONSE_CHARS", "24000", _integer(1_000, 1_000_000), "longest text of one answer"),
+    # Server
+    Variable("RAG_AUTH_TOKEN", "", _secret, "bearer token of the HTTP server; make auth-token writes one"),
+    Variable("RAG_PORT", "8743", _integer(1, 65_535), "port of the HTTP server"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings, validated together. Field = variable without RAG_, in lower case."""
+
+    database_url: Secret | None
+    data_dir: Path
+    docs_dir: Path
+    collection: str
+    extensions: tuple[str, ...]
+    max_file_mb: int
+    pdf_timeout_seconds: float
+    pdf_memory_mb: int
+    removal_guard: float
+    chunk_size: int
+    chunk_overlap: int
+    embed_provider: str
+    embed_model: str | None
+    embed_dim: int | None
+    embed_concurrency: int
+    embed_retry_seconds: float
+    embed_query_prefix: str | None
+    embed_document_prefix: str | None
+    embed_long_input: str
+    voyage_api_key: Secret | None
+    voyage_base_url: str | None
+    openai_api_key: Secret | None
+    openai_base_url: str | None
+    azure_openai_endpoint: str | None
+    azure_openai_api_key: Secret | None
+    azure_openai_embed_deployment: str | None
+    azure_openai_api_version: str
+    local_model_dir: Path | None
+    prices_file: Path | None
+    hybrid_search: bool
+    text_language: str
+    rerank_model: str | None
+    allow_cross_provider_rerank: bool
+    cache_max_size: int
+    cache_ttl_seconds: float
+    freshness_cache_ttl_seconds: float
+    max_response_chars: int
+    auth_token: Secret | None
+    port: int
+    env_file: Path | None
+    """The `.env` that was read, None where there is none."""
+    warnings: tuple[str, ...]
+    """What the user should hear once at start, on stderr."""
+
+
+def checkout_root() -> Path | None:
+    """The root of the source checkout this package runs from, None when it is installed elsewhere."""
+    root = Path(__file__).resolve().parents[2]
+    return root if (root / "pyproject.toml").is_file() and (root / "src" / "doc_rag").is_dir() else None
+
+
+def find_env_file(environ: Mapping[str, str]) -> Path | None:
+    """The `.env` to read: RAG_ENV_FILE, else the checkout's, else the working directory's."""
+    named = environ.get("RAG_ENV_FILE")
+    if named:
+        path = Path(named).expanduser().absolute()
+        if not path.exists():
+            raise SettingsError(f"RAG_ENV_FILE={named} does not exist; name a file, or unset it.")
+        return path
+    root = checkout_root()
+    for folder in ([root] if root else []) + [Path.cwd()]:
+        if (folder / ".env").is_file():
+            return folder / ".env"
+    return None
+
+
+def load_settings(
+    environ: Mapping[str, str] | None = None, *, overrides: Mapping[str, str] | None = None
+) -> Settings:
+    """Read and validate every setting.
+
+    `overrides` are values given on a command line, by variable name; they win over the environment,
+    and their relative paths are relative to the working directory.
+
+    Raises:
+        SettingsError: one or more values are wrong; all of them are in the message.
+    """
+    environ = os.environ if environ is None else environ
+    env_file = find_env_file(environ)
+    try:
+        written = dotenv_values(env_file, interpolate=False) if env_file else {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(
+            f"{env_file} cannot be read: {error}. Save it as UTF-8 text, or remove it."
+        ) from None
+    folder = env_file.parent if env_file and env_file.is_file() else (checkout_root() or Path.cwd())
+    here = Path.cwd()
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    for variable in VARIABLES:
+        raw, context = "", Context("the default", folder)
+        for candidate, place in (
+            (variable.default, context),
+            (written.get(variable.name), Context(f"from {env_file}", folder)),
+            (environ.get(variable.name), Context("from the environment", here)),
+            ((overrides or {}).get(variable.name), Context("from the command line", here)),
+        ):
+            if candidate and candidate.strip():
+                raw, context = candidate, place
+        if not raw:
+            values[variable.field] = None
+            continue
+        try:
+            values[variable.field] = variable.parse(
+                raw.strip() if variable.parse is not _text else raw, context
+            )
+        except ValueError as error:
+            secret = variable.parse in (_secret, _database_url)
+            shown = "" if secret else f"={raw}"
+            problems.append(f"{variable.name}{shown} ({context.origin}) {error}.")
+            values[variable.field] = None
+    if not problems:
+        problems = _problems_across(values)
+    if problems:
+        raise SettingsError(problems)
+    warnings = []
+    if values["collection"] is None:
+        warnings.append(
+            f"RAG_COLLECTION is not set; using {DEFAULT_COLLECTION}. Set it, so that two projects do not share one."
+        )
+        values["collection"] = DEFAULT_COLLECTION
+    if values["data_dir"] is None:
+        values["data_dir"] = Path(_default_data_dir()).expanduser()
+    values["env_file"] = env_file
+    values["warnings"] = tuple(warnings)
+    return Settings(**{field.name: values[field.name] for field in fields(Settings)})
+
+
+def _problems_across(values: Mapping[str, Any]) -> list[str]:
+    """The rules that hold between settings."""
+    problems = []
+    if values["chunk_overlap"] * 2 > values["chunk_size"]:
+        problems.append(
+            f"RAG_CHUNK_OVERLAP={values['chunk_overlap']} must be at most half of "
+            f"RAG_CHUNK_SIZE={values['chunk_size']}; both are characters. Lower RAG_CHUNK_OVERLAP."
+        )
+    return problems
