@@ -365,6 +365,25 @@ class UsageRow:
 
 
 @dataclass(frozen=True, slots=True)
+class UsageStats:
+    """The local tally: what this database's users sent to providers, not what a provider billed."""
+
+    rows: tuple[UsageRow, ...]
+    cache: CacheStats
+    since: date | None
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalReport:
+    """What `remove_document` did. A file still on disk comes back with the next reindex."""
+
+    collection: str
+    source: str
+    chunks: int
+    still_on_disk: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DocumentList:
     """A page of `list_documents`."""
 
