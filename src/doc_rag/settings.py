@@ -7,6 +7,7 @@ written in `.env` is relative to that file's folder. An empty value counts as un
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import sys
@@ -160,6 +161,33 @@ def _names(value: str, _: Context) -> tuple[str, ...]:
     return tuple(name.strip() for name in value.split(",") if name.strip())
 
 
+def _hosts(value: str, context: Context) -> tuple[str, ...]:
+    names = _names(value, context)
+    for name in names:
+        if "/" in name or "*" in name or any(c.isspace() for c in name):
+            raise ValueError(f"has {name}, which is no host; write docs.example.com or docs.example.com:8443")
+    return tuple(name.lower() for name in names)
+
+
+def _origins(value: str, context: Context) -> tuple[str, ...]:
+    names = _names(value, context)
+    for name in names:
+        parts = urlsplit(name)
+        if parts.scheme not in ("http", "https") or not parts.netloc or parts.path or parts.query:
+            raise ValueError(f"has {name}, which is no origin; write https://app.example.com")
+    return tuple(name.lower() for name in names)
+
+
+def _networks(value: str, context: Context) -> tuple[str, ...]:
+    names = _names(value, context)
+    for name in names:
+        try:
+            ipaddress.ip_network(name, strict=False)
+        except ValueError:
+            raise ValueError(f"has {name}, which is no address; write 10.0.0.7 or 172.16.0.0/12") from None
+    return names
+
+
 def _extensions(value: str, _: Context) -> tuple[str, ...]:
     known = DEFAULT_EXTENSIONS + MORE_EXTENSIONS
     if value.strip().lower() == "all":
@@ -273,6 +301,15 @@ VARIABLES: tuple[Variable, ...] = (
     # Server
     Variable("RAG_AUTH_TOKEN", "", _secret, "bearer token of the HTTP server; make auth-token writes one"),
     Variable("RAG_PORT", "8743", _integer(1, 65_535), "port of the HTTP server"),
+    Variable(
+        "RAG_ALLOWED_HOSTS", "", _hosts, "Host names answered beside loopback; unset: any, the token guards"
+    ),
+    Variable("RAG_ALLOWED_ORIGINS", "", _origins, "browser origins answered beside loopback's; unset: any"),
+    Variable("RAG_TRUSTED_PROXIES", "", _networks, "addresses whose X-Forwarded-* headers are believed"),
+    Variable("RAG_HTTP_STATEFUL", "false", _flag, "keep sessions; a restart then strands clients"),
+    Variable("RAG_LOG_FORMAT", "text", _choice("text", "json"), "text or json, one object a line, on stderr"),
+    Variable("RAG_SHUTDOWN_SECONDS", "20", _number(1, 3600), "longest time from SIGTERM to the exit"),
+    Variable("RAG_REINDEX_DETACHED", "false", _flag, "a reindex over HTTP outlives a client that goes away"),
 )
 
 
@@ -319,6 +356,13 @@ class Settings:
     max_response_chars: int
     auth_token: Secret | None
     port: int
+    allowed_hosts: tuple[str, ...] | None
+    allowed_origins: tuple[str, ...] | None
+    trusted_proxies: tuple[str, ...] | None
+    http_stateful: bool
+    log_format: str
+    shutdown_seconds: float
+    reindex_detached: bool
     env_file: Path | None
     """The `.env` that was read, None where there is none."""
     warnings: tuple[str, ...]
