@@ -71,3 +71,12 @@ class RerankUnavailable(DocRagError):
 
 class Interrupted(DocRagError):
     """The run was asked to stop; every document finished so far is stored."""
+
+
+class IngestFailed(DocRagError):
+    """A run had to give up; what it had stored stays, and the next run goes on from there."""
+
+    def __init__(self, message: str, report: object) -> None:
+        super().__init__(message)
+        self.report = report
+        """The `IngestReport` of what was done until then."""

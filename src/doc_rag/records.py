@@ -85,6 +85,8 @@ class Extracted:
     tags: tuple[str, ...] = ()
     page_starts: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
+    partial: bool = False
+    """Some of the document (pages without text, say) is not in `text`; `warnings` says what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,7 @@ class Generation:
     collection: str
     state: str
     settings: GenerationSettings
+    forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +320,9 @@ class IngestReport:
     texts_embedded: int = 0
     texts_reused: int = 0
     tokens: int = 0
+    """As the provider counted them; an estimate in a dry run."""
+    cost_usd: float | None = None
+    """None where the price is unknown."""
     held_removals: tuple[str, ...] = ()
     rebuilt: str | None = None
     """Why every document was embedded again, None where it was not."""

@@ -1,0 +1,416 @@
+"""Carry out a run: make the index of a collection what its folder is, one transaction a document.
+
+At every instant a document is wholly its old version or wholly its new one, and nothing is embedded
+inside a transaction. The connection that holds the collection's lock does all the writes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import psycopg
+
+from doc_rag.chunk import PIPELINE_VERSION
+from doc_rag.embed.base import Embedder, Stopped
+from doc_rag.errors import DocRagError, EmbeddingError, IngestFailed, Interrupted, MissingKeyError
+from doc_rag.extract import Extractor
+from doc_rag.plan import plan_removals
+from doc_rag.prepare import Prepared, Preparer, prepare_all
+from doc_rag.records import (
+    Generation,
+    GenerationSettings,
+    IngestReport,
+    Progress,
+    Skip,
+    Vector,
+    Walk,
+)
+from doc_rag.settings import Settings
+from doc_rag.sources import walk
+from doc_rag.store import catalog, documents, embeddings
+from doc_rag.store.documents import NewChunks, StoredState
+from doc_rag.store.pool import Connection, Database
+from doc_rag.store.writing import Writer, writing
+
+WINDOW_TEXTS = 512
+"""Chunks gathered from one or more documents before they are looked up and embedded together."""
+WINDOW_DOCUMENTS = 256
+PREPARE_WORKERS = 2
+BEAT_SECONDS = 5.0
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class IngestOptions:
+    """What a person asked of one run."""
+
+    rebuild: bool = False
+    confirm_large_removal: bool = False
+    wait_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Counts of the run under way."""
+
+    new: int = 0
+    changed: int = 0
+    removed: int = 0
+    unchanged: int = 0
+    resolved: int = 0
+    chunks_stored: int = 0
+    texts_embedded: int = 0
+    texts_reused: int = 0
+    skips: list[Skip] = field(default_factory=list)
+    warnings: list[Skip] = field(default_factory=list)
+    held: tuple[str, ...] = ()
+    interrupted: bool = False
+
+
+def ingest(
+    database: Database,
+    settings: Settings,
+    embedder: Embedder,
+    options: IngestOptions,
+    *,
+    tokens_used: Callable[[], int],
+    on_progress: OnProgress = lambda _: None,
+    stopped: Stopped = lambda: False,
+) -> IngestReport:
+    """Bring `settings.collection` up to date with `settings.docs_dir`.
+
+    `tokens_used` gives the tokens that embedding documents has cost so far, by the provider's count.
+    When `stopped()` becomes true the document in hand is finished and the report says interrupted.
+
+    Raises:
+        CollectionBusy: another process writes this collection.
+        DocRagError: the folder is missing.
+        IngestFailed: the provider or the database gave up; carries the report of what was done.
+    """
+    started = time.monotonic()
+    tokens_before = tokens_used()
+    with writing(
+        database, settings.collection, "ingest", wait_seconds=options.wait_seconds, stopped=stopped
+    ) as writer:
+        on_progress(Progress("walk", 0, None, f"looking through {settings.docs_dir}"))
+        found = walk(settings.docs_dir, settings.extensions, max_file_bytes=settings.max_file_mb * 1_000_000)
+        run = _Run(writer, settings, embedder, options, found, on_progress, stopped)
+        failure: Exception | None = None
+        try:
+            run.carry_out()
+        except Interrupted:
+            run.tally.interrupted = True
+        except (EmbeddingError, MissingKeyError) as error:
+            failure = error
+        except psycopg.OperationalError as error:
+            failure = error
+    report = run.report(database.describe(), tokens_used() - tokens_before, time.monotonic() - started)
+    if isinstance(failure, psycopg.OperationalError):
+        with database.translated():
+            raise failure
+    if failure is not None:
+        raise IngestFailed(f"{failure} What was stored stays; run again to go on from there.", report) from failure
+    return report
+
+
+class _Run:
+    """One run under the collection's lock."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        settings: Settings,
+        embedder: Embedder,
+        options: IngestOptions,
+        found: Walk,
+        on_progress: OnProgress,
+        stopped: Stopped,
+    ) -> None:
+        self.writer = writer
+        self.settings = settings
+        self.embedder = embedder
+        self.options = options
+        self.found = found
+        self.on_progress = on_progress
+        self.stopped = stopped
+        self.tally = _Tally(skips=list(found.skips))
+        self.rebuilt: str | None = None
+        self.last_beat = 0.0
+
+    @property
+    def connection(self) -> Connection:
+        return self.writer.connection
+
+    def carry_out(self) -> None:
+        """The whole run: choose a generation, store what is new, drop what is gone, switch if it is a rebuild."""
+        live = catalog.generation(self.connection, self.settings.collection)
+        wanted = generation_settings(self.settings, self.embedder, live)
+        target = self._target(live, wanted)
+        states = documents.states(self.connection, target.id)
+        indexed = states if target.state == "live" or live is None else documents.states(self.connection, live.id)
+        removals = plan_removals(
+            indexed,
+            [source.name for source in self.found.sources],
+            self.found.unreadable,
+            guard_share=self.settings.removal_guard,
+            confirmed=self.options.confirm_large_removal,
+        )
+        self.tally.held = removals.held
+        self._store_all(target, states)
+        if target.state == "live":
+            for name in removals.drop:
+                self._check_stopped()
+                documents.delete(self.connection, target, name)
+            self.tally.removed = len(removals.drop)
+        else:
+            self._finish_rebuild(target, states, removals.drop)
+        self._finish(target)
+
+    def _target(self, live: Generation | None, wanted: GenerationSettings) -> Generation:
+        """The generation to write: the live one, or one that is built beside it."""
+        collection, collection_id = self.settings.collection, self.writer.collection_id
+        if live is None:
+            first = catalog.begin_generation(self.connection, collection, collection_id, wanted, forced=False)
+            catalog.make_live(self.connection, first.id, collection_id)
+            return replace(first, state="live")
+        building = catalog.generation(self.connection, collection, "building")
+        if live.settings == wanted and not self.options.rebuild:
+            if building and not building.forced:
+                catalog.retire_building(self.connection, collection_id)
+            return live
+        self.rebuilt = "asked for" if live.settings == wanted else _difference(live.settings, wanted)
+        if building and building.settings == wanted and building.forced >= self.options.rebuild:
+            self.rebuilt += "; going on with the rebuild that was interrupted"
+            return building
+        if building:
+            catalog.retire_building(self.connection, collection_id)
+        return catalog.begin_generation(
+            self.connection, collection, collection_id, wanted, forced=self.options.rebuild
+        )
+
+    def _store_all(self, target: Generation, states: dict[str, StoredState]) -> None:
+        others = catalog.generations_alike(self.connection, target)
+        workers = PREPARE_WORKERS
+        with Extractor(
+            pdf_timeout_seconds=self.settings.pdf_timeout_seconds,
+            pdf_memory_mb=self.settings.pdf_memory_mb,
+            workers=workers,
+        ) as extractor:
+            preparer = Preparer(
+                extractor,
+                self.embedder,
+                target.settings,
+                skip_conditions(self.settings),
+                self.settings.max_file_mb * 1_000_000,
+                states,
+            )
+            window: list[Prepared] = []
+            texts = 0
+            prepared = prepare_all(preparer.prepare, self.found.sources, workers=workers)
+            try:
+                for outcome in prepared:
+                    self._check_stopped()
+                    if not self._needs_storing(outcome):
+                        continue
+                    window.append(outcome)
+                    texts += len(outcome.chunks)
+                    if texts >= WINDOW_TEXTS or len(window) >= WINDOW_DOCUMENTS:
+                        self._store_window(target, states, others, window)
+                        window, texts = [], 0
+                self._store_window(target, states, others, window)
+            finally:
+                prepared.close()
+
+    def _needs_storing(self, outcome: Prepared) -> bool:
+        """Count a file's outcome; True where it has a new version to store."""
+        if outcome.skip:
+            self.tally.skips.append(outcome.skip)
+        self.tally.warnings += [Skip(outcome.source, warning) for warning in outcome.warnings]
+        if outcome.document is not None:
+            return True
+        if outcome.touched:
+            documents.touch(self.connection, *outcome.touched)
+        if outcome.unchanged and not outcome.skip:
+            self.tally.unchanged += 1
+        self._resolved(outcome.source)
+        return False
+
+    def _store_window(
+        self,
+        target: Generation,
+        states: dict[str, StoredState],
+        others: Sequence[int],
+        window: Sequence[Prepared],
+    ) -> None:
+        """Look up, embed and store the documents of a window, each as soon as its last vector is there."""
+        texts = _unique_texts(window, target.settings.document_prefix)
+        vectors = embeddings.find(self.connection, texts, target, others)
+        missing = [key for key in texts if key not in vectors]
+        self.tally.texts_reused += len(texts) - len(missing)
+        waiting = list(window)
+        waiting = self._store_complete(target, states, waiting, vectors)
+        batches = self.embedder.embed_documents([texts[key] for key in missing], self.stopped)
+        try:
+            for batch in batches:
+                arrived = {missing[i]: vector for i, vector in zip(batch.indexes, batch.vectors, strict=True)}
+                embeddings.stage(self.connection, arrived)
+                self.tally.texts_embedded += len(arrived)
+                vectors.update(arrived)
+                waiting = self._store_complete(target, states, waiting, vectors)
+        finally:
+            close = getattr(batches, "close", None)
+            if close:
+                close()
+        embeddings.unstage(self.connection, list(texts))
+
+    def _store_complete(
+        self,
+        target: Generation,
+        states: dict[str, StoredState],
+        waiting: list[Prepared],
+        vectors: dict[bytes, Vector],
+    ) -> list[Prepared]:
+        """Store the documents whose vectors are all there; return the others."""
+        left = []
+        for prepared in waiting:
+            if all(key in vectors for key in prepared.embed_keys):
+                self._store(target, states, prepared, vectors)
+            else:
+                left.append(prepared)
+        return left
+
+    def _store(
+        self,
+        target: Generation,
+        states: dict[str, StoredState],
+        prepared: Prepared,
+        vectors: dict[bytes, Vector],
+    ) -> None:
+        document = prepared.document
+        assert document is not None  # only those with a new version are in a window
+        new = None
+        if prepared.chunks:
+            matrix = np.stack([vectors[key] for key in prepared.embed_keys])
+            new = NewChunks(prepared.chunks, prepared.contexts, prepared.embed_keys, matrix)
+        documents.replace(self.connection, target, document, new)
+        self.tally.chunks_stored += len(prepared.chunks)
+        if document.status != "skipped":
+            if prepared.source in states:
+                self.tally.changed += 1
+            else:
+                self.tally.new += 1
+        self._resolved(prepared.source)
+
+    def _finish_rebuild(
+        self, target: Generation, states: dict[str, StoredState], dropped: Sequence[str]
+    ) -> None:
+        """Switch to the new generation, unless documents that are live could not be looked at or are held."""
+        on_disk = {source.name for source in self.found.sources}
+        for name in states.keys() - on_disk:
+            documents.delete(self.connection, target, name)
+        if self.tally.held or self.found.unreadable:
+            return
+        catalog.refresh_statistics(self.connection, target.id)
+        catalog.make_live(self.connection, target.id, self.writer.collection_id)
+        self.tally.removed = len(dropped)
+
+    def _finish(self, target: Generation) -> None:
+        changed = self.tally.new or self.tally.changed or self.tally.removed
+        if changed and target.state == "live":
+            catalog.refresh_statistics(self.connection, target.id)
+        catalog.finish_run(
+            self.connection,
+            self.writer.collection_id,
+            docs_root=str(self.found.root),
+            pending_removals=len(self.tally.held),
+        )
+        catalog.drop_retired(self.connection)
+        embeddings.expire(self.connection)
+
+    def _resolved(self, source: str) -> None:
+        self.tally.resolved += 1
+        total = len(self.found.sources)
+        self.on_progress(Progress("index", self.tally.resolved, total, source, self.tally.chunks_stored))
+        if time.monotonic() - self.last_beat >= BEAT_SECONDS:
+            self.last_beat = time.monotonic()
+            self.writer.beat(self.tally.resolved, total)
+
+    def _check_stopped(self) -> None:
+        if self.stopped():
+            raise Interrupted("The run was asked to stop.")
+
+    def report(self, database: str, tokens: int, seconds: float) -> IngestReport:
+        tally = self.tally
+        return IngestReport(
+            collection=self.settings.collection,
+            database=database,
+            new=tally.new,
+            changed=tally.changed,
+            removed=tally.removed,
+            unchanged=tally.unchanged,
+            skips=tuple(tally.skips),
+            warnings=tuple(tally.warnings),
+            chunks_stored=tally.chunks_stored,
+            texts_embedded=tally.texts_embedded,
+            texts_reused=tally.texts_reused,
+            tokens=tokens,
+            held_removals=tally.held,
+            rebuilt=self.rebuilt,
+            interrupted=tally.interrupted,
+            seconds=seconds,
+        )
+
+
+def generation_settings(
+    settings: Settings, embedder: Embedder, live: Generation | None
+) -> GenerationSettings:
+    """What the settings ask of a generation; asks the provider for the dimension only where nothing tells it."""
+    identity = embedder.identity
+    dims = embedder.dimensions
+    if dims is None and live is not None:
+        recorded = live.settings
+        if (recorded.provider, recorded.endpoint, recorded.model) == (
+            identity.provider,
+            identity.endpoint,
+            identity.model,
+        ):
+            dims = recorded.dims
+    return GenerationSettings(
+        provider=identity.provider,
+        endpoint=identity.endpoint,
+        model=identity.model,
+        dims=dims if dims is not None else embedder.resolve_dimensions(),
+        document_prefix=embedder.document_prefix,
+        chunk_size_chars=settings.chunk_size,
+        chunk_overlap_chars=settings.chunk_overlap,
+        pipeline_version=PIPELINE_VERSION,
+        text_language=settings.text_language,
+    )
+
+
+def skip_conditions(settings: Settings) -> str:
+    """What a skipped file's outcome depends on beside its content."""
+    return f"{PIPELINE_VERSION}/{settings.pdf_timeout_seconds:g}s/{settings.pdf_memory_mb}MB"
+
+
+def _unique_texts(window: Sequence[Prepared], document_prefix: str) -> dict[bytes, str]:
+    return {
+        key: prepared.embedded_text(i, document_prefix)
+        for prepared in window
+        for i, key in enumerate(prepared.embed_keys)
+    }
+
+
+def _difference(old: GenerationSettings, new: GenerationSettings) -> str:
+    """Which settings made a new generation necessary, in words."""
+    changes = [
+        f"{name.replace('_', ' ')} {getattr(old, name)!r} -> {getattr(new, name)!r}"
+        for name in GenerationSettings.__dataclass_fields__
+        if getattr(old, name) != getattr(new, name)
+    ]
+    return "settings changed: " + ", ".join(changes)

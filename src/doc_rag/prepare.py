@@ -1,0 +1,139 @@
+"""One file from the disk to chunks that are ready to embed, or the reason why there are none.
+
+Runs in threads beside the writer: it reads files and knows what the index held before the run, and
+touches no database.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from doc_rag.chunk import chunk_document, context_prefix
+from doc_rag.embed import embed_key
+from doc_rag.embed.base import Embedder
+from doc_rag.errors import ExtractionError
+from doc_rag.extract import Extractor
+from doc_rag.records import Chunk, GenerationSettings, ModelIdentity, Skip, Source
+from doc_rag.sources import date_in_name, read_source
+from doc_rag.store.documents import NewDocument, StoredState
+
+AHEAD_PER_WORKER = 4
+"""How many files may be read ahead of the writer, a worker: what bounds the memory of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What became of one file.
+
+    `document` is None where the index needs no new version: the content is `unchanged` (with the new
+    time stamp in `touched` where only that differs), or the file could not be looked at (`skip`), so
+    that what the index holds of it stays.
+    """
+
+    source: str
+    document: NewDocument | None = None
+    chunks: Sequence[Chunk] = ()
+    contexts: Sequence[str] = ()
+    embed_keys: Sequence[bytes] = ()
+    unchanged: bool = False
+    touched: tuple[int, int, int] | None = None
+    """(document id, mtime_ns, size_bytes)."""
+    skip: Skip | None = None
+    warnings: tuple[str, ...] = ()
+
+    def embedded_text(self, i: int, document_prefix: str) -> str:
+        """What is sent to be embedded for chunk i."""
+        return document_prefix + self.contexts[i] + self.chunks[i].content
+
+
+@dataclass(frozen=True, slots=True)
+class Preparer:
+    """Reads, extracts and chunks files for one generation."""
+
+    extractor: Extractor
+    embedder: Embedder
+    settings: GenerationSettings
+    conditions: str
+    """What a skip depends on: under other conditions a file that was skipped is tried again."""
+    max_file_bytes: int
+    states: Mapping[str, StoredState] = field(repr=False)
+
+    def prepare(self, source: Source) -> Prepared:
+        """One file's outcome; never raises for what is wrong with the file."""
+        try:
+            data, mtime_ns, size_bytes = read_source(source, self.max_file_bytes)
+        except ExtractionError as error:
+            return Prepared(source.name, skip=Skip(source.name, str(error)))
+        content_hash = hashlib.sha256(data).digest()
+        state = self.states.get(source.name)
+        if state and state.content_hash == content_hash and self._still_holds(state):
+            touched = None
+            if (state.mtime_ns, state.size_bytes) != (mtime_ns, size_bytes):
+                touched = (state.id, mtime_ns, size_bytes)
+            skip = Skip(source.name, state.skip_reason or "") if state.status == "skipped" else None
+            return Prepared(source.name, unchanged=True, touched=touched, skip=skip)
+        facts = NewDocument(source.name, source.raw_path, "skipped", content_hash, mtime_ns, size_bytes)
+        return self._extracted(source, data, facts)
+
+    def _still_holds(self, state: StoredState) -> bool:
+        return state.status != "skipped" or state.skip_conditions == self.conditions
+
+    def _extracted(self, source: Source, data: bytes, facts: NewDocument) -> Prepared:
+        try:
+            extracted = self.extractor.extract(source.name, data)
+            chunks = chunk_document(
+                extracted,
+                size=self.settings.chunk_size_chars,
+                overlap=self.settings.chunk_overlap_chars,
+                max_tokens=self.embedder.max_input_tokens,
+                count_tokens=self.embedder.count_tokens,
+                prefix_for=lambda path: self.settings.document_prefix + context_prefix(extracted.title, path),
+            )
+            if not chunks:
+                raise ExtractionError("has no text in it")
+        except ExtractionError as error:
+            reason = str(error)
+            document = replace(facts, skip_reason=reason, skip_conditions=self.conditions)
+            return Prepared(source.name, document, skip=Skip(source.name, reason))
+        document = replace(
+            facts,
+            status="partial" if extracted.partial else "indexed",
+            skip_reason="; ".join(extracted.warnings) or None,
+            text=extracted.text,
+            title=extracted.title,
+            document_date=extracted.document_date or date_in_name(source.name),
+            tags=extracted.tags,
+            pages=len(extracted.page_starts) or None,
+        )
+        contexts = [context_prefix(extracted.title, chunk.heading_path) for chunk in chunks]
+        prepared = Prepared(source.name, document, chunks, contexts, warnings=extracted.warnings)
+        identity = ModelIdentity(self.settings.provider, self.settings.endpoint, self.settings.model)
+        keys = [
+            embed_key(
+                identity, self.settings.dims, "document", prepared.embedded_text(i, self.settings.document_prefix)
+            )
+            for i in range(len(chunks))
+        ]
+        return replace(prepared, embed_keys=keys)
+
+
+def prepare_all(
+    prepare: Callable[[Source], Prepared], sources: Sequence[Source], *, workers: int
+) -> Iterator[Prepared]:
+    """Prepare files in `workers` threads, a bounded number ahead of the consumer, in the order of `sources`."""
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="prepare")
+    waiting: deque[Future[Prepared]] = deque()
+    remaining = iter(sources)
+    try:
+        for source in remaining:
+            waiting.append(pool.submit(prepare, source))
+            if len(waiting) >= workers * AHEAD_PER_WORKER:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,35 @@
+"""Loads `queries.sql`: every statement of the product, by name."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import LiteralString, cast
+
+from psycopg import sql
+
+HEADER = re.compile(r"^-- ([a-z_]+): (.+)$", re.MULTILINE)
+
+
+@cache
+def _statements() -> dict[str, str]:
+    text = files("doc_rag.store").joinpath("queries.sql").read_text(encoding="utf-8")
+    parts = HEADER.split(text)
+    return {parts[i]: parts[i + 2].strip() for i in range(1, len(parts), 3)}
+
+
+def query(name: str) -> sql.SQL:
+    """The statement called `name`. `{partition}` and the like in it are filled by `sql.SQL.format`."""
+    # The file ships with the package and holds no outside data, which is what LiteralString asks for.
+    return sql.SQL(cast(LiteralString, _statements()[name]))
+
+
+def on_partition(name: str, generation_id: int) -> sql.Composed:
+    """The statement called `name` on one generation's partition, named so that no other is planned."""
+    return query(name).format(partition=partition_name(generation_id))
+
+
+def partition_name(generation_id: int) -> sql.Identifier:
+    """`doc_chunks_g<id>`: made of our own integer, never of a collection's name."""
+    return sql.Identifier(f"doc_chunks_g{int(generation_id)}")

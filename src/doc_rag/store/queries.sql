@@ -1,0 +1,249 @@
+-- Every statement of the product. Header: `-- name: purpose`. {partition} is doc_chunks_g<id>.
+
+-- collection_ensure: make sure a collection has a row, and return its id
+with made as (
+    insert into collections (name) values (%(name)s) on conflict (name) do nothing returning id
+)
+select id from made union all select id from collections where name = %(name)s limit 1
+
+-- collection_names: every collection that has a live generation
+select name from collections where live_generation_id is not null order by name
+
+-- collection_revision: the number that changes with every committed write
+select revision from collections where name = %(name)s and live_generation_id is not null
+
+-- collection_revisions: the same for all collections
+select name, revision from collections where live_generation_id is not null order by name
+
+-- collection_touch: a new revision, in the transaction of the write it belongs to
+update collections set revision = nextval('revision_seq') where id = %(collection_id)s
+
+-- collection_finish: what is known after a complete run
+update collections
+   set last_ingest_at = now(), docs_root = %(docs_root)s, pending_removals = %(pending_removals)s
+ where id = %(collection_id)s
+
+-- collection_root: where a collection's files were last found
+select docs_root from collections where name = %(name)s
+
+-- collection_summaries: a line of list_collections each
+select c.name, g.provider, g.endpoint, g.model, g.dims, g.chunk_size_chars, g.chunk_overlap_chars, g.text_language,
+       c.last_ingest_at,
+       count(d.id) filter (where d.status <> 'skipped') as documents,
+       count(d.id) filter (where d.status = 'skipped') as skipped,
+       coalesce(sum(d.chunk_count), 0)::bigint as chunks,
+       c.pending_removals, c.revision,
+       exists (select from generations b where b.collection_id = c.id and b.state = 'building') as rebuilding
+  from collections c
+  join generations g on g.id = c.live_generation_id
+  left join documents d on d.generation_id = g.id
+ group by c.id, g.id
+ order by c.name
+
+-- generation_columns: a generation as recorded, by its state
+select g.id, g.collection_id, c.name as collection, g.state, g.provider, g.endpoint, g.model, g.dims,
+       g.document_prefix, g.chunk_size_chars, g.chunk_overlap_chars, g.pipeline_version, g.text_language, g.forced
+  from generations g join collections c on c.id = g.collection_id
+ where c.name = %(name)s and g.state = %(state)s
+
+-- generations_live: the live generation of every collection
+select g.id, g.collection_id, c.name as collection, g.state, g.provider, g.endpoint, g.model, g.dims,
+       g.document_prefix, g.chunk_size_chars, g.chunk_overlap_chars, g.pipeline_version, g.text_language, g.forced
+  from collections c join generations g on g.id = c.live_generation_id
+ order by c.name
+
+-- generations_alike: whose vectors are of the same model and dimension
+select id from generations
+ where provider = %(provider)s and endpoint = %(endpoint)s and model = %(model)s and dims = %(dims)s
+   and state <> 'retired'
+ order by collection_id <> %(collection_id)s, id
+
+-- generation_insert: a new generation, building until it is made live
+insert into generations (collection_id, state, provider, endpoint, model, dims, document_prefix,
+                         chunk_size_chars, chunk_overlap_chars, pipeline_version, text_language, forced)
+values (%(collection_id)s, 'building', %(provider)s, %(endpoint)s, %(model)s, %(dims)s, %(document_prefix)s,
+        %(chunk_size_chars)s, %(chunk_overlap_chars)s, %(pipeline_version)s, %(text_language)s, %(forced)s)
+returning id
+
+-- generation_retire: take a collection's generation of one state out of use
+update generations set state = 'retired' where collection_id = %(collection_id)s and state = %(state)s
+
+-- generation_make_live: part of the switch, in one transaction with the two around it
+update generations set state = 'live' where id = %(generation_id)s
+
+-- collection_switch: the one update after which queries are answered from the new generation
+update collections set live_generation_id = %(generation_id)s, revision = nextval('revision_seq')
+ where id = %(collection_id)s
+
+-- generations_retired: whose partitions wait to be dropped
+select id from generations where state = 'retired' order by id
+
+-- generation_delete: after its partition is gone; documents and term statistics go with it
+delete from generations where id = %(generation_id)s
+
+-- generation_statistics: totals for list_collections and BM25
+update generations
+   set chunk_count = t.chunks, lexeme_total = t.lexemes
+  from (select count(*) as chunks, coalesce(sum(lexeme_count), 0) as lexemes from {partition}) t
+ where id = %(generation_id)s
+
+-- term_stats_clear: before they are counted again
+delete from term_stats where generation_id = %(generation_id)s
+
+-- term_stats_refresh: in how many chunks each lexeme occurs
+insert into term_stats (generation_id, lexeme, chunk_count)
+select %(generation_id)s, lexeme, count(*) from {partition}, unnest(tsvector_to_array(tsv)) as lexeme group by lexeme
+
+-- document_states: what is needed to compare the disk with the index
+select source, id, status, skip_reason, skip_conditions, content_hash, mtime_ns, size_bytes
+  from documents where generation_id = %(generation_id)s
+
+-- document_stats: what the staleness check compares with stat()
+select source, mtime_ns, size_bytes from documents where generation_id = %(generation_id)s
+
+-- documents_list: a page of list_documents
+select c.name as collection, d.source, d.status, d.skip_reason as reason, d.content_hash, d.mtime_ns, d.size_bytes,
+       d.title, d.document_date, d.pages, d.chunk_count, d.indexed_at
+  from documents d join collections c on c.live_generation_id = d.generation_id
+ where %(name)s::text is null or c.name = %(name)s
+ order by c.name, d.source
+ limit %(limit)s offset %(offset)s
+
+-- documents_count: how many list_documents has in all
+select count(*) from documents d join collections c on c.live_generation_id = d.generation_id
+ where %(name)s::text is null or c.name = %(name)s
+
+-- document_sources: the names in a collection, for near matches
+select d.source from documents d join collections c on c.live_generation_id = d.generation_id where c.name = %(name)s
+
+-- document_upsert: the row of a document's new version
+insert into documents (generation_id, source, raw_path, status, skip_reason, skip_conditions, content_hash, mtime_ns,
+                       size_bytes, title, document_date, tags, pages, chunk_count)
+values (%(generation_id)s, %(source)s, %(raw_path)s, %(status)s, %(skip_reason)s, %(skip_conditions)s,
+        %(content_hash)s, %(mtime_ns)s, %(size_bytes)s, %(title)s, %(document_date)s, %(tags)s, %(pages)s,
+        %(chunk_count)s)
+on conflict (generation_id, source) do update
+   set raw_path = excluded.raw_path, status = excluded.status, skip_reason = excluded.skip_reason,
+       skip_conditions = excluded.skip_conditions, content_hash = excluded.content_hash,
+       mtime_ns = excluded.mtime_ns, size_bytes = excluded.size_bytes, title = excluded.title,
+       document_date = excluded.document_date, tags = excluded.tags, pages = excluded.pages,
+       chunk_count = excluded.chunk_count, indexed_at = now()
+returning id
+
+-- document_text_upsert: the text that the spans refer to
+insert into document_texts (document_id, text) values (%(document_id)s, %(text)s)
+on conflict (document_id) do update set text = excluded.text
+
+-- document_text_delete: a skipped document has none
+delete from document_texts where document_id = %(document_id)s
+
+-- document_touch: the same content under a new time stamp
+update documents set mtime_ns = %(mtime_ns)s, size_bytes = %(size_bytes)s where id = %(document_id)s
+
+-- document_delete: a removed document; its text goes with it
+delete from documents where generation_id = %(generation_id)s and source = %(source)s returning id, chunk_count
+
+-- chunks_of_document: ids by position, content and embedding key, to keep the rows that did not change
+select id, chunk_index, embed_key, content, context, char_start, char_end, line_start, line_end, page_start, page_end,
+       heading_path
+  from {partition} where document_id = %(document_id)s
+
+-- chunks_delete_ids: rows of a changed document that no longer hold
+delete from {partition} where id = any(%(ids)s)
+
+-- chunks_delete: those of a removed or emptied document
+delete from {partition} where document_id = %(document_id)s
+
+-- chunk_ids_reserve: numbers for new chunks, never given out twice
+select nextval('chunk_seq') from generate_series(1, %(count)s)
+
+-- chunks_copy: many chunks at once
+copy {partition} (id, generation_id, collection, document_id, source, chunk_index, content, context, embed_key,
+                  embedding, char_start, char_end, line_start, line_end, page_start, page_end, heading_path)
+from stdin (format binary)
+
+-- embeddings_stored: vectors of stored chunks by key, in one generation's partition
+select distinct on (embed_key) embed_key, embedding from {partition} where embed_key = any(%(keys)s)
+
+-- embeddings_staged: vectors that an interrupted run paid for; since limits them to one generation's life
+select embed_key, embedding from embeddings_staged
+ where embed_key = any(%(keys)s) and (%(since)s::timestamptz is null or created_at >= %(since)s)
+
+-- embeddings_stage: keep a vector until its chunk is stored
+insert into embeddings_staged (embed_key, embedding)
+select * from unnest(%(keys)s::bytea[], %(embeddings)s::vector[])
+on conflict (embed_key) do update set embedding = excluded.embedding, created_at = now()
+
+-- embeddings_unstage: those whose chunks are stored
+delete from embeddings_staged where embed_key = any(%(keys)s)
+
+-- embeddings_expire: staged long ago and never stored
+delete from embeddings_staged where created_at < now() - interval '30 days'
+
+-- generation_created: when a generation began
+select created_at from generations where id = %(generation_id)s
+
+-- job_start: who writes a collection, and since when
+insert into jobs (collection_id, kind, host, pid) values (%(collection_id)s, %(kind)s, %(host)s, %(pid)s) returning id
+
+-- job_beat: how far a job has come
+update jobs set heartbeat_at = now(), done = %(done)s, total = %(total)s where id = %(job_id)s
+
+-- job_finish: how a job ended
+update jobs set heartbeat_at = now(), state = %(state)s, error = %(error)s where id = %(job_id)s
+
+-- jobs_lost: running jobs of a collection whose lock is free, so whose process is gone
+update jobs set state = 'lost' where collection_id = %(collection_id)s and state = 'running'
+
+-- job_running: who holds a collection
+select kind, host, pid, started_at, done, total from jobs
+ where collection_id = %(collection_id)s and state = 'running' order by id desc limit 1
+
+-- usage_add: one provider call
+insert into usage (day, provider, model, operation, calls, tokens, unknown_calls)
+values ((now() at time zone 'utc')::date, %(provider)s, %(model)s, %(operation)s, %(calls)s, %(tokens)s, %(unknown)s)
+on conflict (day, provider, model, operation) do update
+   set calls = usage.calls + excluded.calls, tokens = usage.tokens + excluded.tokens,
+       unknown_calls = usage.unknown_calls + excluded.unknown_calls
+
+-- usage_rows: the tally of all days
+select provider, model, operation, sum(calls)::bigint as calls, sum(tokens)::bigint as tokens,
+       sum(unknown_calls)::bigint as unknown_calls
+  from usage group by provider, model, operation order by provider, model, operation
+
+-- usage_since: the first day of the tally
+select min(day) from usage
+
+-- search_settings: for this transaction only, which holds behind any pooler
+select set_config('hnsw.ef_search', %(ef_search)s, true), set_config('hnsw.iterative_scan', 'strict_order', true)
+
+-- search_vector: nearest chunks by the half-precision index, rescored on the full vector
+with candidates as materialized (
+    select id, embedding from {partition}
+     order by embedding::halfvec({dims}) <=> %(vector)s::vector::halfvec({dims}) limit %(candidates)s
+)
+select id, 1 - (embedding <=> %(vector)s) as cosine_score from candidates
+ order by embedding <=> %(vector)s, id limit %(limit)s
+
+-- search_vector_exact: the same without an index, for dimensions that none can hold
+select id, 1 - (embedding <=> %(vector)s) as cosine_score from {partition}
+ order by embedding <=> %(vector)s, id limit %(limit)s
+
+-- search_text: chunks that hold any of the query's terms, ranked with length normalised by its logarithm
+select id, ts_rank(tsv, terms, 1) as text_score
+  from {partition},
+       replace(plainto_tsquery(%(language)s::text::regconfig, %(query)s)::text, ' & ', ' | ')::tsquery as terms
+ where tsv @@ terms
+ order by text_score desc, id limit %(limit)s
+
+-- chunks_by_id: what a hit shows; cosine_score is null where there is no query vector
+select c.id, c.source, d.title, c.chunk_index, c.content, c.heading_path, c.char_start, c.char_end, c.line_start,
+       c.line_end, c.page_start, c.page_end, c.also_on,
+       case when %(vector)s::vector is not null then 1 - (c.embedding <=> %(vector)s::vector) end as cosine_score
+  from {partition} c join documents d on d.id = c.document_id
+ where c.id = any(%(ids)s)
+
+-- text_span: a document's text between two offsets
+select substr(t.text, %(start)s + 1, %(length)s)
+  from document_texts t join documents d on d.id = t.document_id
+ where d.generation_id = %(generation_id)s and d.source = %(source)s

@@ -1,0 +1,95 @@
+"""One writer a collection: an advisory lock held by the connection that does all the writes, and its job row."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from doc_rag.errors import CollectionBusy
+from doc_rag.store import catalog
+from doc_rag.store.pool import Connection, Database
+from doc_rag.store.queries import query
+
+WRITE_LOCK_CLASS = 0x7261676D
+"""First half of the advisory lock's key ("ragm"); the second is the collection's id."""
+POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """The connection that holds a collection's write lock; a lost connection is a lost lock, and ends the run."""
+
+    connection: Connection
+    collection: str
+    collection_id: int
+    job_id: int
+
+    def beat(self, done: int, total: int | None) -> None:
+        """Note in the job how far the run has come: documents done, and in all."""
+        self.connection.execute(query("job_beat"), {"job_id": self.job_id, "done": done, "total": total})
+
+
+@contextmanager
+def writing(
+    database: Database,
+    collection: str,
+    kind: str,
+    *,
+    wait_seconds: float = 0.0,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Iterator[Writer]:
+    """Hold the collection's write lock for a block.
+
+    Raises:
+        CollectionBusy: another process holds it and did not let go within `wait_seconds`.
+    """
+    with database.own_connection() as connection:
+        collection_id = catalog.ensure_collection(connection, collection)
+        deadline = time.monotonic() + wait_seconds
+        while not _try_lock(connection, collection_id):
+            if stopped() or time.monotonic() >= deadline:
+                raise CollectionBusy(_who_holds(connection, collection, collection_id))
+            time.sleep(POLL_SECONDS)
+        connection.execute(query("jobs_lost"), {"collection_id": collection_id})
+        row = connection.execute(
+            query("job_start"),
+            {"collection_id": collection_id, "kind": kind, "host": socket.gethostname(), "pid": os.getpid()},
+        ).fetchone()
+        assert row is not None  # an insert with "returning" has one
+        writer = Writer(connection, collection, collection_id, int(row[0]))
+        try:
+            yield writer
+        except BaseException as error:
+            if not connection.broken:
+                _finish(writer, "failed", type(error).__name__)
+            raise
+        _finish(writer, "done", None)
+
+
+def _try_lock(connection: Connection, collection_id: int) -> bool:
+    row = connection.execute(
+        "select pg_try_advisory_lock(%s, %s)", [WRITE_LOCK_CLASS, collection_id]
+    ).fetchone()
+    return bool(row and row[0])
+
+
+def _finish(writer: Writer, state: str, error: str | None) -> None:
+    writer.connection.execute(
+        query("job_finish"), {"job_id": writer.job_id, "state": state, "error": error}
+    )
+
+
+def _who_holds(connection: Connection, collection: str, collection_id: int) -> str:
+    row = connection.execute(query("job_running"), {"collection_id": collection_id}).fetchone()
+    if row is None:
+        return f'collection "{collection}" is being written by another process; try again in a moment.'
+    kind, host, pid, started_at, done, total = row
+    progress = f", {done} of {total} documents done" if total else ""
+    return (
+        f'collection "{collection}" is being written by another process: {kind} on {host} (process {pid}), '
+        f"since {started_at:%Y-%m-%d %H:%M:%S %Z}{progress}. Wait for it to finish, then try again."
+    )
