@@ -1,4 +1,7 @@
-"""`query_docs`: clamp, look in the cache, embed, search, rerank, join. Falls back, and says so, where a provider fails."""
+"""`query_docs`: clamp, look in the cache, embed, search, rerank, join.
+
+Where a provider fails it falls back to the next ranking, and the answer says so.
+"""
 
 from __future__ import annotations
 
@@ -86,9 +89,7 @@ class Answerer:
             self._cache.put(key, answer)
         return replace(answer, notes=request.notes + answer.notes)
 
-    def _clamped(
-        self, query: str, top_k: int, collection: str | None, all_collections: bool
-    ) -> Request:
+    def _clamped(self, query: str, top_k: int, collection: str | None, all_collections: bool) -> Request:
         if collection is not None and all_collections:
             raise UsageError("collection and all_collections exclude each other; pass one of them.")
         text = " ".join(unicodedata.normalize("NFC", query.replace("\x00", " ")).split())
@@ -102,7 +103,9 @@ class Answerer:
         clamped = min(max(top_k, 1), search.MAX_TOP_K)
         if clamped != top_k:
             notes.append(f"top_k={top_k} is outside 1 to {search.MAX_TOP_K}; {clamped} was used.")
-        name = None if all_collections else collection if collection is not None else self._settings.collection
+        name = (
+            None if all_collections else collection if collection is not None else self._settings.collection
+        )
         return Request(text, clamped, name, tuple(notes))
 
     def _cache_key(self, request: Request) -> Hashable:
@@ -115,9 +118,7 @@ class Answerer:
         """The answer, and whether it is what the settings ask for (a fallback's answer is not kept)."""
         limit = request.top_k
         if reranker:
-            limit = min(
-                request.top_k * search.RERANK_CANDIDATES_PER_HIT, search.MAX_RERANK_CANDIDATES
-            )
+            limit = min(request.top_k * search.RERANK_CANDIDATES_PER_HIT, search.MAX_RERANK_CANDIDATES)
         for _ in range(SNAPSHOT_TRIES):
             with self._database.connection() as connection:
                 generations = self._generations(connection, request.collection)

@@ -5,6 +5,14 @@ Each carries one sentence that names what was found, where it came from and what
 """
 
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from doc_rag.records import IngestReport
+
+
 class DocRagError(Exception):
     """Something went wrong that the message explains; the command exits 1."""
 
@@ -76,7 +84,7 @@ class Interrupted(DocRagError):
 class IngestFailed(DocRagError):
     """A run had to give up; what it had stored stays, and the next run goes on from there."""
 
-    def __init__(self, message: str, report: object) -> None:
+    def __init__(self, message: str, report: IngestReport) -> None:
         super().__init__(message)
         self.report = report
-        """The `IngestReport` of what was done until then."""
+        """What was done until then."""

@@ -7,17 +7,17 @@ inside a transaction. The connection that holds the collection's lock does all t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 import psycopg
 
-from doc_rag.chunk import PIPELINE_VERSION
 from doc_rag.embed.base import Embedder, Stopped
-from doc_rag.errors import DocRagError, EmbeddingError, IngestFailed, Interrupted, MissingKeyError
+from doc_rag.errors import EmbeddingError, IngestFailed, Interrupted, MissingKeyError
 from doc_rag.extract import Extractor
+from doc_rag.generations import difference, known_dimensions, skip_conditions, wanted_settings
 from doc_rag.plan import plan_removals
 from doc_rag.prepare import Prepared, Preparer, prepare_all
 from doc_rag.records import (
@@ -114,7 +114,9 @@ def ingest(
         with database.translated():
             raise failure
     if failure is not None:
-        raise IngestFailed(f"{failure} What was stored stays; run again to go on from there.", report) from failure
+        raise IngestFailed(
+            f"{failure} What was stored stays; run again to go on from there.", report
+        ) from failure
     return report
 
 
@@ -149,10 +151,13 @@ class _Run:
     def carry_out(self) -> None:
         """The whole run: choose a generation, store what is new, drop what is gone, switch if it is a rebuild."""
         live = catalog.generation(self.connection, self.settings.collection)
-        wanted = generation_settings(self.settings, self.embedder, live)
+        dims = known_dimensions(self.embedder, live) or self.embedder.resolve_dimensions()
+        wanted = wanted_settings(self.settings, self.embedder, dims)
         target = self._target(live, wanted)
         states = documents.states(self.connection, target.id)
-        indexed = states if target.state == "live" or live is None else documents.states(self.connection, live.id)
+        indexed = (
+            states if target.state == "live" or live is None else documents.states(self.connection, live.id)
+        )
         removals = plan_removals(
             indexed,
             [source.name for source in self.found.sources],
@@ -183,7 +188,7 @@ class _Run:
             if building and not building.forced:
                 catalog.retire_building(self.connection, collection_id)
             return live
-        self.rebuilt = "asked for" if live.settings == wanted else _difference(live.settings, wanted)
+        self.rebuilt = "asked for" if live.settings == wanted else difference(live.settings, wanted)
         if building and building.settings == wanted and building.forced >= self.options.rebuild:
             self.rebuilt += "; going on with the rebuild that was interrupted"
             return building
@@ -195,23 +200,10 @@ class _Run:
 
     def _store_all(self, target: Generation, states: dict[str, StoredState]) -> None:
         others = catalog.generations_alike(self.connection, target)
-        workers = PREPARE_WORKERS
-        with Extractor(
-            pdf_timeout_seconds=self.settings.pdf_timeout_seconds,
-            pdf_memory_mb=self.settings.pdf_memory_mb,
-            workers=workers,
-        ) as extractor:
-            preparer = Preparer(
-                extractor,
-                self.embedder,
-                target.settings,
-                skip_conditions(self.settings),
-                self.settings.max_file_mb * 1_000_000,
-                states,
-            )
+        with preparing(self.settings, self.embedder, target, states) as preparer:
             window: list[Prepared] = []
             texts = 0
-            prepared = prepare_all(preparer.prepare, self.found.sources, workers=workers)
+            prepared = prepare_all(preparer.prepare, self.found.sources, workers=PREPARE_WORKERS)
             try:
                 for outcome in prepared:
                     self._check_stopped()
@@ -248,7 +240,7 @@ class _Run:
         window: Sequence[Prepared],
     ) -> None:
         """Look up, embed and store the documents of a window, each as soon as its last vector is there."""
-        texts = _unique_texts(window, target.settings.document_prefix)
+        texts = unique_texts(window, target.settings.document_prefix)
         vectors = embeddings.find(self.connection, texts, target, others)
         missing = [key for key in texts if key not in vectors]
         self.tally.texts_reused += len(texts) - len(missing)
@@ -366,51 +358,29 @@ class _Run:
         )
 
 
-def generation_settings(
-    settings: Settings, embedder: Embedder, live: Generation | None
-) -> GenerationSettings:
-    """What the settings ask of a generation; asks the provider for the dimension only where nothing tells it."""
-    identity = embedder.identity
-    dims = embedder.dimensions
-    if dims is None and live is not None:
-        recorded = live.settings
-        if (recorded.provider, recorded.endpoint, recorded.model) == (
-            identity.provider,
-            identity.endpoint,
-            identity.model,
-        ):
-            dims = recorded.dims
-    return GenerationSettings(
-        provider=identity.provider,
-        endpoint=identity.endpoint,
-        model=identity.model,
-        dims=dims if dims is not None else embedder.resolve_dimensions(),
-        document_prefix=embedder.document_prefix,
-        chunk_size_chars=settings.chunk_size,
-        chunk_overlap_chars=settings.chunk_overlap,
-        pipeline_version=PIPELINE_VERSION,
-        text_language=settings.text_language,
-    )
+@contextmanager
+def preparing(
+    settings: Settings, embedder: Embedder, target: Generation, states: Mapping[str, StoredState]
+) -> Iterator[Preparer]:
+    """What prepares files for the target generation, with the extraction workers it needs."""
+    with Extractor(
+        pdf_timeout_seconds=settings.pdf_timeout_seconds,
+        pdf_memory_mb=settings.pdf_memory_mb,
+        workers=PREPARE_WORKERS,
+    ) as extractor:
+        yield Preparer(
+            extractor,
+            embedder,
+            target.settings,
+            skip_conditions(settings),
+            settings.max_file_mb * 1_000_000,
+            states,
+        )
 
 
-def skip_conditions(settings: Settings) -> str:
-    """What a skipped file's outcome depends on beside its content."""
-    return f"{PIPELINE_VERSION}/{settings.pdf_timeout_seconds:g}s/{settings.pdf_memory_mb}MB"
-
-
-def _unique_texts(window: Sequence[Prepared], document_prefix: str) -> dict[bytes, str]:
+def unique_texts(window: Sequence[Prepared], document_prefix: str) -> dict[bytes, str]:
     return {
         key: prepared.embedded_text(i, document_prefix)
         for prepared in window
         for i, key in enumerate(prepared.embed_keys)
     }
-
-
-def _difference(old: GenerationSettings, new: GenerationSettings) -> str:
-    """Which settings made a new generation necessary, in words."""
-    changes = [
-        f"{name.replace('_', ' ')} {getattr(old, name)!r} -> {getattr(new, name)!r}"
-        for name in GenerationSettings.__dataclass_fields__
-        if getattr(old, name) != getattr(new, name)
-    ]
-    return "settings changed: " + ", ".join(changes)

@@ -114,7 +114,10 @@ class Preparer:
         identity = ModelIdentity(self.settings.provider, self.settings.endpoint, self.settings.model)
         keys = [
             embed_key(
-                identity, self.settings.dims, "document", prepared.embedded_text(i, self.settings.document_prefix)
+                identity,
+                self.settings.dims,
+                "document",
+                prepared.embedded_text(i, self.settings.document_prefix),
             )
             for i in range(len(chunks))
         ]

@@ -128,6 +128,8 @@ class EmbeddedBatch:
 
     indexes: tuple[int, ...]
     vectors: Vectors
+    long_inputs: tuple[int, ...] = ()
+    """Those of `indexes` whose text was over the model's limit: averaged over parts, or cut (RAG_EMBED_LONG_INPUT)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +379,22 @@ class UsageStats:
     rows: tuple[UsageRow, ...]
     cache: CacheStats
     since: date | None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What `doc-rag status` says: the database in use, what is indexed, how fresh it is, what was used."""
+
+    database: str
+    collection: str
+    docs_dir: str
+    embedder: ModelIdentity
+    collections: tuple[CollectionSummary, ...]
+    staleness: Staleness | None
+    usage: tuple[UsageRow, ...]
+    costs_usd: tuple[float | None, ...]
+    """The price of each row of `usage`, None where it is unknown."""
+    problems: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,9 @@ def candidates(
     """
     depth = max(limit * FUSED_CANDIDATES_PER_HIT, MIN_FUSED_CANDIDATES)
     by_text = _merged(
-        (searching.by_text(connection, g, query, depth) for g in generations) if hybrid or vector is None else (),
+        (searching.by_text(connection, g, query, depth) for g in generations)
+        if hybrid or vector is None
+        else (),
         depth,
     )
     if vector is None:
@@ -77,7 +79,9 @@ def rerank(reranker: Reranker, query: str, found: Candidates, top_k: int) -> tup
 
 def _merged(rankings: Iterable[Ranked], limit: int) -> Ranked:
     """Several lists of comparable scores as one, best first."""
-    return heapq.nsmallest(limit, (pair for ranking in rankings for pair in ranking), key=lambda p: (-p[1], p[0]))
+    return heapq.nsmallest(
+        limit, (pair for ranking in rankings for pair in ranking), key=lambda p: (-p[1], p[0])
+    )
 
 
 def _hits(
@@ -101,9 +105,7 @@ def _vector_hits(
     )
 
 
-def _text_hits(
-    connection: Connection, generations: Sequence[Generation], ranked: Ranked
-) -> tuple[Hit, ...]:
+def _text_hits(connection: Connection, generations: Sequence[Generation], ranked: Ranked) -> tuple[Hit, ...]:
     rows = _hits(connection, generations, [chunk_id for chunk_id, _ in ranked], None)
     return tuple(
         replace(rows[chunk_id], score=score, score_kind="text", text_rank=rank)

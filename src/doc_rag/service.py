@@ -12,7 +12,9 @@ from doc_rag import freshness
 from doc_rag.answering import Answerer
 from doc_rag.cache import QueryCache
 from doc_rag.embed import make_embedder
+from doc_rag.embed.base import Embedder
 from doc_rag.errors import DocRagError, DocumentNotFound, UsageError
+from doc_rag.estimate import estimate
 from doc_rag.ingest import IngestOptions, ingest
 from doc_rag.prices import price_usd
 from doc_rag.records import (
@@ -24,6 +26,7 @@ from doc_rag.records import (
     QueryAnswer,
     RemovalReport,
     Staleness,
+    Status,
     UsageStats,
 )
 from doc_rag.settings import Settings, collection_name_problem
@@ -169,6 +172,28 @@ class KnowledgeBase:
             )
         finally:
             self._forget()
+        return self._with_cost(report, embedder)
+
+    def estimate(
+        self,
+        *,
+        force_rebuild: bool = False,
+        confirm_large_removal: bool = False,
+        progress: OnProgress | None = None,
+    ) -> IngestReport:
+        """What `reindex_docs` would do and cost, calling no provider and writing nothing."""
+        embedder = make_embedder(self.settings, self._usage.record)
+        report = estimate(
+            self.database,
+            self.settings,
+            embedder,
+            rebuild=force_rebuild,
+            confirm_large_removal=confirm_large_removal,
+            on_progress=progress or _ignore,
+        )
+        return self._with_cost(report, embedder)
+
+    def _with_cost(self, report: IngestReport, embedder: Embedder) -> IngestReport:
         identity = embedder.identity
         cost = price_usd(identity.provider, identity.model, report.tokens, self.settings.prices_file)
         return replace(report, cost_usd=cost)
@@ -219,6 +244,22 @@ class KnowledgeBase:
         with self.database.connection() as connection:
             tally, since = usage.rows(connection)
         return UsageStats(tally, self._cache.stats(), since)
+
+    def status(self) -> Status:
+        """What a person wants to see at a glance; an unreachable database is an error, a missing key a problem."""
+        tally = self.usage_stats().rows
+        prices = self.settings.prices_file
+        return Status(
+            database=self.database.describe(),
+            collection=self.settings.collection,
+            docs_dir=str(self.settings.docs_dir),
+            embedder=make_embedder(self.settings, self._usage.record).identity,
+            collections=self.list_collections(),
+            staleness=self.staleness(),
+            usage=tally,
+            costs_usd=tuple(price_usd(row.provider, row.model, row.tokens, prices) for row in tally),
+            problems=self.readiness(),
+        )
 
     def readiness(self) -> tuple[str, ...]:
         """What keeps this server from answering, as sentences; empty when it can."""

@@ -96,7 +96,9 @@ def generations_alike(connection: Connection, generation: Generation) -> list[in
 def not_found_message(name: str, existing: list[str]) -> str:
     """One sentence that names what was asked for, what there is, and what to do."""
     if not existing:
-        return f'collection "{name}" is not indexed, nor is any other; run reindex_docs() or make ingest first.'
+        return (
+            f'collection "{name}" is not indexed, nor is any other; run reindex_docs() or make ingest first.'
+        )
     shown = ", ".join(existing[:20]) + (f" and {len(existing) - 20} more" if len(existing) > 20 else "")
     return f'collection "{name}" is not indexed; indexed collections: {shown}. Pass one of these, or omit collection.'
 
@@ -134,9 +136,7 @@ def drop_retired(connection: Connection) -> None:
             connection.execute(query("generation_delete"), {"generation_id": generation_id})
 
 
-def finish_run(
-    connection: Connection, collection_id: int, *, docs_root: str, pending_removals: int
-) -> None:
+def finish_run(connection: Connection, collection_id: int, *, docs_root: str, pending_removals: int) -> None:
     """Note a complete run: when it was, where it looked, and how many removals wait to be confirmed."""
     connection.execute(
         query("collection_finish"),

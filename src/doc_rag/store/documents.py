@@ -124,7 +124,7 @@ def _replace_chunks(
     new: NewChunks | None,
 ) -> None:
     old = {
-        tuple(place[:-1]) + (tuple(place[-1]),): chunk_id
+        (*place[:-1], tuple(place[-1])): chunk_id
         for chunk_id, *place in connection.execute(
             on_partition("chunks_of_document", generation.id), {"document_id": document_id}
         )

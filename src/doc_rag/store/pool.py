@@ -47,7 +47,9 @@ class Database:
             return self._embedded.describe()
         parts = conninfo.conninfo_to_dict(self._url or "")
         host = parts.get("host") or "localhost"
-        return f"Postgres at {host}:{parts.get('port') or 5432}, database {parts.get('dbname') or 'the default'}"
+        return (
+            f"Postgres at {host}:{parts.get('port') or 5432}, database {parts.get('dbname') or 'the default'}"
+        )
 
     def open(self) -> None:
         """Start the embedded server if there is one, connect, and bring the schema up to date. Idempotent.
@@ -65,7 +67,11 @@ class Database:
                     schema.migrate(connection)
                 self._pool = ConnectionPool(
                     self._conninfo,
-                    kwargs={"autocommit": True, "connect_timeout": CONNECT_TIMEOUT_SECONDS, "application_name": "doc-rag"},
+                    kwargs={
+                        "autocommit": True,
+                        "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+                        "application_name": "doc-rag",
+                    },
                     min_size=0,
                     max_size=self._max_connections,
                     configure=_configure,
@@ -111,6 +117,14 @@ class Database:
             connection.execute("set transaction isolation level repeatable read, read only")
             yield connection
 
+    def connect(self) -> Connection:
+        """A connection of the caller's own, outside the pool; whoever asks closes it."""
+        self.open()
+        with self.translated():
+            connection = self._connect()
+            _configure(connection)
+        return connection
+
     @contextmanager
     def own_connection(self) -> Iterator[Connection]:
         """A connection outside the pool, for a run that holds a lock as long as it lives.
@@ -128,7 +142,10 @@ class Database:
 
     def _connect(self) -> Connection:
         return psycopg.connect(
-            self._conninfo, autocommit=True, connect_timeout=CONNECT_TIMEOUT_SECONDS, application_name="doc-rag"
+            self._conninfo,
+            autocommit=True,
+            connect_timeout=CONNECT_TIMEOUT_SECONDS,
+            application_name="doc-rag",
         )
 
     @contextmanager
@@ -141,12 +158,14 @@ class Database:
 
     def _explain(self, error: Exception) -> str:
         if isinstance(error, psycopg.errors.QueryCanceled):
-            return f"The database took longer than {STATEMENT_TIMEOUT_SECONDS} s and was stopped; ask for less, or again."
+            return f"The database took over {STATEMENT_TIMEOUT_SECONDS} s and was stopped; ask for less, or again."
         if isinstance(error, psycopg.errors.DiskFull):
             return f"The disk of the database ({self.describe()}) is full. Free some space and run again."
         where = "RAG_DATABASE_URL" if self._url else "RAG_DATA_DIR"
         reason = _without_secrets(str(error), self._url)
-        return f"{self.describe()} could not be reached: {reason} Check that it runs and that {where} is right."
+        return (
+            f"{self.describe()} could not be reached: {reason} Check that it runs and that {where} is right."
+        )
 
 
 def _configure(connection: Connection, *, statement_timeout_seconds: int = STATEMENT_TIMEOUT_SECONDS) -> None:

@@ -100,7 +100,9 @@ def _check_versions(connection: psycopg.Connection[Any]) -> None:
         log.warning("pgvector %s has known index defects; update it to 0.8.4 or newer", installed)
 
 
-def make_partition(connection: psycopg.Connection[Any], generation_id: int, dims: int, text_language: str) -> None:
+def make_partition(
+    connection: psycopg.Connection[Any], generation_id: int, dims: int, text_language: str
+) -> None:
     """Make a generation's partition of `doc_chunks`, with its HNSW index where its dimension has one.
 
     Idempotent: a half-made one of an interrupted run is finished or made anew.
@@ -206,14 +208,18 @@ def drop_partition(connection: psycopg.Connection[Any], generation_id: int) -> b
     """
     partition = partition_name(generation_id)
     try:
-        connection.execute(sql.SQL("set lock_timeout = {}").format(sql.Literal(f"{PARTITION_LOCK_TIMEOUT_SECONDS}s")))
+        connection.execute(
+            sql.SQL("set lock_timeout = {}").format(sql.Literal(f"{PARTITION_LOCK_TIMEOUT_SECONDS}s"))
+        )
         pending = connection.execute(
             "select inhdetachpending from pg_inherits where inhrelid = to_regclass(%s)",
             [f"doc_chunks_g{generation_id}"],
         ).fetchone()
         if pending is not None:
             how = sql.SQL("finalize") if pending[0] else sql.SQL("concurrently")
-            connection.execute(sql.SQL("alter table doc_chunks detach partition {} {}").format(partition, how))
+            connection.execute(
+                sql.SQL("alter table doc_chunks detach partition {} {}").format(partition, how)
+            )
         connection.execute(sql.SQL("drop table if exists {}").format(partition))
     except psycopg.errors.LockNotAvailable:
         log.info("generation %d is still being read; its chunks are dropped by a later run", generation_id)

@@ -34,9 +34,7 @@ def by_vector(connection: Connection, generation: Generation, vector: Vector, li
     candidates = limit * RESCORED_PER_HIT
     ef_search = min(max(candidates, MIN_EF_SEARCH), MAX_EF_SEARCH)
     connection.execute(query("search_settings"), {"ef_search": str(ef_search)})
-    statement = query("search_vector").format(
-        partition=partition_name(generation.id), dims=sql.Literal(dims)
-    )
+    statement = query("search_vector").format(partition=partition_name(generation.id), dims=sql.Literal(dims))
     rows = connection.execute(statement, {**parameters, "candidates": candidates})
     return [(chunk_id, float(score)) for chunk_id, score in rows]
 

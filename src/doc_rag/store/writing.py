@@ -78,9 +78,7 @@ def _try_lock(connection: Connection, collection_id: int) -> bool:
 
 
 def _finish(writer: Writer, state: str, error: str | None) -> None:
-    writer.connection.execute(
-        query("job_finish"), {"job_id": writer.job_id, "state": state, "error": error}
-    )
+    writer.connection.execute(query("job_finish"), {"job_id": writer.job_id, "state": state, "error": error})
 
 
 def _who_holds(connection: Connection, collection: str, collection_id: int) -> str:
