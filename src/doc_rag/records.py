@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-Vector: TypeAlias = NDArray[np.float32]
+# Quoted, so that the walk, the PDF worker and a server's start do not wait for numpy.
+Vector: TypeAlias = "NDArray[np.float32]"
 """One embedding, shape (dims,)."""
 
-Vectors: TypeAlias = NDArray[np.float32]
+Vectors: TypeAlias = "NDArray[np.float32]"
 """Several embeddings, shape (n, dims), one row per text in the order of the texts."""
 
 
