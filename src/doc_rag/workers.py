@@ -14,9 +14,11 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from doc_rag.records import Progress
+if TYPE_CHECKING:  # records brings numpy, which a server should not load before it answers
+    from doc_rag.records import Progress
+
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +119,7 @@ class ProgressRelay:
         self._heartbeat_seconds = heartbeat_seconds
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
-        self._closed = False
+        self._closed = asyncio.Event()
         self._latest: Progress | None = None
         self._said: Progress | None = None
         self._sent = 0.0
@@ -140,22 +142,19 @@ class ProgressRelay:
         if kind is not None and not issubclass(kind, Exception):
             self._pump.cancel()  # cancelled ourselves: nobody listens any more
             return
-        self._closed = True
+        self._closed.set()
         self._news.set()
         await self._pump
 
     async def _run(self) -> None:
         try:
-            while not self._closed:
-                try:
-                    await asyncio.wait_for(self._news.wait(), self._heartbeat_seconds)
-                except TimeoutError:
-                    await self._creep(self._said or Progress("working", 0, None))
+            while not self._closed.is_set():
+                if not await _within(self._news, self._heartbeat_seconds):
+                    await self._creep(_words(self._said) if self._said else "working", self._said)
                     continue
                 self._news.clear()
                 await self._send_newest()
-                if not self._closed:
-                    await asyncio.sleep(MIN_INTERVAL_SECONDS)
+                await _within(self._closed, MIN_INTERVAL_SECONDS)
             await self._send_newest()
         except Exception:
             log.warning("progress could not be sent; the call goes on without", exc_info=True)
@@ -166,18 +165,31 @@ class ProgressRelay:
             return
         self._said = newest
         if newest.done > self._sent:
-            await self._send(float(newest.done), newest)
+            await self._send(float(newest.done), _words(newest), newest)
         else:
-            await self._creep(newest)
+            await self._creep(_words(newest), newest)
 
-    async def _creep(self, progress: Progress) -> None:
+    async def _creep(self, words: str, progress: Progress | None) -> None:
         """Progress must grow with every notification: creep towards the next whole step without reaching it."""
-        await self._send(self._sent + (int(self._sent) + 1 - self._sent) * 0.1, progress)
+        await self._send(self._sent + (int(self._sent) + 1 - self._sent) * 0.1, words, progress)
 
-    async def _send(self, value: float, progress: Progress) -> None:
+    async def _send(self, value: float, words: str, progress: Progress | None) -> None:
         self._sent = value
-        total = float(progress.total) if progress.total is not None and progress.total >= value else None
-        await self._report(value, total, progress.message or progress.stage)
+        total = progress.total if progress else None
+        await self._report(value, float(total) if total is not None and total >= value else None, words)
+
+
+def _words(progress: Progress) -> str:
+    return progress.message or progress.stage
+
+
+async def _within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for `event`; False when `seconds` passed first."""
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        return False
+    return True
 
 
 def seconds_left(deadline: float) -> float:
