@@ -27,11 +27,14 @@ class Embedder(Protocol):
 
     @property
     def document_prefix(self) -> str:
-        """Put before each chunk; part of a generation's settings."""
+        """What `embed_documents` itself puts before each text; part of a generation's settings and of `embed_key`."""
 
     @property
     def max_input_tokens(self) -> int:
         """Longest text the model reads, in its tokens."""
+
+    def require_key(self) -> None:
+        """Raise `MissingKeyError`, naming the variable to set, where the provider's key is not set. No I/O."""
 
     def count_tokens(self, text: str) -> int:
         """Tokens of `text` without the prefix: exact for `local`, a safe estimate for the rest; no network."""
@@ -48,9 +51,11 @@ class Embedder(Protocol):
     ) -> Iterator[EmbeddedBatch]:
         """Embed chunk texts for storage, yielding each provider answer as it arrives, in any order.
 
-        Every index of `texts` is yielded exactly once. Splits into batches within the provider's
-        limits on items and tokens, several at once, and retries what can be retried for up to
-        RAG_EMBED_RETRY_SECONDS. Vectors have `dimensions` components, are finite and not zero.
+        `texts` come without the prefix; every index of `texts` is yielded exactly once. Splits into
+        batches within the provider's limits on items and tokens, several at once, and retries what
+        can be retried for up to RAG_EMBED_RETRY_SECONDS. Before an error is raised, the answers that
+        were under way are yielded, so that nothing paid for is lost. Vectors have `dimensions`
+        components, are finite and not zero.
 
         Raises:
             MissingKeyError: the provider's key is not set.
@@ -61,4 +66,7 @@ class Embedder(Protocol):
         """
 
     def embed_query(self, text: str) -> Vector:
-        """Embed one query, shape (dimensions,). Raises as `embed_documents` does."""
+        """Embed one query, the query prefix put before it, shape (dimensions,). Raises as `embed_documents` does.
+
+        Retries for 30 seconds at most: somebody waits for the answer.
+        """
