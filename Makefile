@@ -25,7 +25,7 @@ help: ## List the targets
 	@echo "  With Docker:        make auth-token up reindex"
 	@echo
 	@awk 'BEGIN {FS = ":.*## "} \
-		/^##@ / {printf "%s\n", substr($$0, 5)} \
+		/^##@ / {printf "\n%s\n", substr($$0, 5)} \
 		/^[a-z][a-z0-9-]*:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 ##@ On this machine (a virtual environment in .venv)
@@ -86,6 +86,131 @@ $(VENV)/.installed-dev: $(VENV)/.installed .ci/constraints.txt
 	@$(PIP) install -e '.[local,dev]' -c requirements.txt -c .ci/constraints.txt >&2
 	@printf '%s\n' '$(CURDIR)' > $@
 
+##@ Settings and care
+
+.PHONY: auth-token
+auth-token: ## Write a new RAG_AUTH_TOKEN to .env (made from .env.example where missing)
+	@$(OPS).auth_token $(ARGS)
+
+.PHONY: gen-mcp-json
+gen-mcp-json: install ## Write this server into .mcp.json, other entries kept (ENV_REFS=1: ${VAR} for secrets)
+	@$(PY) -m doc_rag.ops.mcp_json $(if $(ENV_REFS),--env-refs) $(ARGS)
+
+.PHONY: doctor
+doctor: install ## Check settings, database, key, documents, port and token (ONLINE=1: one tiny provider call)
+	@$(PY) -m doc_rag.ops.doctor $(if $(ONLINE),--online) $(ARGS)
+
+.PHONY: backup
+backup: install ## Write the index to a file (FILE=doc-rag-DATE.dump)
+	@$(PY) -m doc_rag.ops.backup dump $(FILE)
+
+.PHONY: restore
+restore: install ## Read a backup into an empty database (FILE=...)
+	@$(PY) -m doc_rag.ops.backup restore $(FILE)
+
+##@ With Docker
+
+.PHONY: db
+db: _docker ## Start the database alone, for make ingest and make serve here; writes its address to .env
+	@$(OPS).compose_env db
+	@$(COMPOSE_DB) up -d db
+	@$(call wait_healthy,db)
+	@$(SYNC_PASSWORD)
+	@echo "The database is ready. Next: make ingest"
+
+.PHONY: build
+build: _docker ## Build the server's image (EXTRAS=local puts the local model into it)
+	@$(COMPOSE_ANY) build server
+
+.PHONY: up
+up: _docker ## Build and start database and server, wait until they are healthy (first: make auth-token)
+	@$(OPS).compose_env up
+	@$(COMPOSE) up -d db
+	@$(COMPOSE) build server
+	@$(call wait_healthy,db)
+	@$(SYNC_PASSWORD)
+	@$(COMPOSE) up -d server
+	@$(call wait_healthy,server)
+	@echo "Serving http://$$($(COMPOSE_ANY) port server 8743)/mcp with the token in .env (RAG_AUTH_TOKEN)."
+	@echo "Next: make reindex, then make gen-mcp-json for your client."
+
+.PHONY: down
+down: _docker ## Stop and remove the containers; the index stays in its volume
+	@$(COMPOSE_ANY) down
+
+.PHONY: restart
+restart: _docker ## Start the server again as it is
+	@$(COMPOSE_ANY) restart server
+	@$(call wait_healthy,server)
+
+.PHONY: redeploy
+redeploy: _docker ## Build the image anew and replace the server alone; the database runs on
+	@$(OPS).compose_env up
+	@$(COMPOSE) build server
+	@$(COMPOSE) up -d --no-deps server
+	@$(call wait_healthy,server)
+
+.PHONY: reindex
+reindex: _docker ## Index the mounted documents in the running server's container
+	@$(COMPOSE_ANY) exec -T server doc-rag ingest $(ARGS)
+
+.PHONY: reindex-rebuild
+reindex-rebuild: _docker ## The same, every document anew
+	@$(COMPOSE_ANY) exec -T server doc-rag ingest --rebuild $(ARGS)
+
+.PHONY: logs
+logs: _docker ## Follow the logs (ARGS=db for the database's)
+	@$(COMPOSE_ANY) logs --tail=100 -f $(ARGS)
+
+.PHONY: clear-cache
+clear-cache: _docker ## Empty the running server's query cache
+	@$(COMPOSE_ANY) exec -T server python -m doc_rag.ops.clear_cache
+
+.PHONY: db-reset
+db-reset: _docker ## Remove the containers and the index in its volume, after asking (YES=1: at once)
+	@if [ "$(YES)" != 1 ]; then \
+		printf 'This removes the whole index in Docker. Type yes to go on: '; \
+		read answer && [ "$$answer" = yes ] || { echo 'Nothing was removed.'; exit 1; }; \
+	fi
+	@$(COMPOSE_ANY) down --volumes
+
+# Compose v2 is a plugin of docker, v1 a command of its own.
+COMPOSE ?= $(shell if docker compose version >/dev/null 2>&1; then echo docker compose; else echo docker-compose; fi)
+# Compose asks for every secret in the file, also where a command uses none of them: stand-ins for those.
+COMPOSE_DB = RAG_AUTH_TOKEN=unused $(COMPOSE)
+COMPOSE_ANY = POSTGRES_PASSWORD=unused RAG_AUTH_TOKEN=unused $(COMPOSE)
+# Any Python 3.9 will do for these: they import the standard library alone.
+HOST_PYTHON = $(shell if [ -x $(PY) ]; then echo $(PY); else echo $(or $(PYTHON),python3); fi)
+OPS = PYTHONPATH=src $(HOST_PYTHON) -m doc_rag.ops
+
+.PHONY: _docker
+_docker:
+	@docker info >/dev/null 2>&1 || { \
+		echo "No Docker engine answers: install Docker, start it, or see whether you may use it (docker info)." \
+			"Without Docker: make demo" >&2; exit 1; }
+	@$(COMPOSE) version >/dev/null 2>&1 || { \
+		echo "Neither 'docker compose' nor docker-compose works: install one (apt-get install docker-compose)." >&2; \
+		exit 1; }
+
+# The database takes its password when it is first made; this keeps it to what .env says later on.
+SYNC_PASSWORD = printf '%s\n' '\getenv password POSTGRES_PASSWORD' "alter role doc_rag password :'password';" \
+	| $(COMPOSE_DB) exec -T db psql -q -v ON_ERROR_STOP=1 -U doc_rag -d doc_rag
+
+# Waits until a service is healthy; gives up after 180 seconds, or as soon as it was restarted three times.
+define wait_healthy
+id=$$($(COMPOSE_ANY) ps -q $(1)); waited=0; \
+until [ "$$(docker inspect -f '{{.State.Health.Status}}' $$id)" = healthy ]; do \
+	waited=$$((waited + 1)); \
+	if [ $$waited -gt 180 ] || [ "$$(docker inspect -f '{{.RestartCount}}' $$id)" -ge 3 ]; then \
+		$(COMPOSE_ANY) logs --tail=20 $(1) >&2; \
+		echo "The $(1) container does not get healthy; its last lines are above." \
+			"Set right what they name, then run the command again." >&2; \
+		exit 1; \
+	fi; \
+	sleep 1; \
+done
+endef
+
 ##@ Working on the code
 
 .PHONY: test
@@ -104,6 +229,10 @@ lint: $(VENV)/.installed-dev ## Check style and format
 .PHONY: types
 types: $(VENV)/.installed-dev ## Check types, strictly
 	@$(PY) -m mypy
+
+.PHONY: test-docker
+test-docker: install ## Run image and compose files on a real Docker engine, which must be there (about 5 minutes)
+	@$(PY) tests/docker/end_to_end.py $(ARGS)
 
 .PHONY: lock
 lock: $(VENV)/.installed-dev ## Write requirements.txt from the versions in .venv
