@@ -115,6 +115,17 @@ class EmbeddedPostgres:
                 self._forget()
         atexit.unregister(self.release)
 
+    def stop_if_unused(self) -> bool:
+        """Stop a server whose users were all killed; False where somebody uses it, this process included.
+
+        Raises:
+            OSError, DatabaseUnavailable: the data folder cannot be used.
+        """
+        if not self._data_dir.exists():
+            return True
+        with self._mutex, locks.held_lock(self._lock_path("start"), RELEASE_SECONDS) as held:
+            return held and self._stop_if_last()
+
     def __enter__(self) -> str:
         return self.acquire()
 
@@ -169,14 +180,19 @@ class EmbeddedPostgres:
         Without that lock somebody is just starting or stopping: he is a user himself, and the next last.
         """
         self._forget()
-        if not stop:
-            return
+        if stop:
+            self._stop_if_last()
+
+    def _stop_if_last(self) -> bool:
+        """With the start lock held: stop the server if nobody uses it; whether nobody does."""
         fd = locks.open_lock_file(self._lock_path("users"))
         try:
-            if locks.try_lock(fd):
+            unused = locks.try_lock(fd)
+            if unused:
                 self._stop()
         finally:
-            locks.close_lock_file(fd)
+            locks.unlock(fd)
+        return unused
 
     def _ensure_running(self) -> None:
         exists = cluster_exists(self._cluster)
