@@ -232,7 +232,7 @@ types: $(VENV)/.installed-dev ## Check types, strictly
 
 .PHONY: test-docker
 test-docker: install ## Run image and compose files on a real Docker engine, which must be there (about 5 minutes)
-	@$(PY) tests/docker/end_to_end.py $(ARGS)
+	@$(PY) -m tests.docker.end_to_end $(ARGS)
 
 .PHONY: lock
 lock: $(VENV)/.installed-dev ## Write requirements.txt from the versions in .venv

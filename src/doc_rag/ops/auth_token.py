@@ -21,7 +21,9 @@ TOKEN_BYTES = 32
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write a new token. Exit status 1, with the reason on stderr, where `.env` cannot be written."""
-    parser = argparse.ArgumentParser(prog="doc-rag auth-token", description="Write a new RAG_AUTH_TOKEN to .env.")
+    parser = argparse.ArgumentParser(
+        prog="doc-rag auth-token", description="Write a new RAG_AUTH_TOKEN to .env."
+    )
     parser.add_argument("--print", action="store_true", help="also print the token, on standard output")
     arguments = parser.parse_args(argv)
     path = env_file.default_path(os.environ)

@@ -61,7 +61,9 @@ def docs_problem(values: Mapping[str, str], folder: Path) -> str | None:
     if not path.exists():
         return f"RAG_DOCS_DIR={named} does not exist. Make that folder, or name another."
     if not path.is_dir():
-        return f"RAG_DOCS_DIR={named} is a file; the server in Docker takes a folder. Name the folder it is in."
+        return (
+            f"RAG_DOCS_DIR={named} is a file; the server in Docker takes a folder. Name the folder it is in."
+        )
     return None
 
 

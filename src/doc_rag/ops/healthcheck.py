@@ -8,7 +8,7 @@ from __future__ import annotations
 import http.client
 import os
 import sys
-from typing import Sequence
+from collections.abc import Sequence
 
 TIMEOUT_SECONDS = 4.0
 """Below the check's own limit in the Dockerfile, so that the reason is recorded and not only the kill."""
