@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 
 Connection = psycopg.Connection[Any]
 
-CONNECT_TIMEOUT_SECONDS = 10
+CONNECT_TIMEOUT_SECONDS = 5
+RECONNECT_SECONDS = 2
 STATEMENT_TIMEOUT_SECONDS = 30
 
 
@@ -77,6 +78,8 @@ class Database:
                     configure=_configure,
                     check=ConnectionPool.check_connection,
                     timeout=CONNECT_TIMEOUT_SECONDS,
+                    # A longer one would double its pauses, and keep waiting when the server is long back.
+                    reconnect_timeout=RECONNECT_SECONDS,
                     max_idle=300,
                     name="doc-rag",
                     open=True,
@@ -107,8 +110,12 @@ class Database:
         pool = self._pool
         if pool is None:
             raise DatabaseUnavailable("The database was closed while this request was waiting; ask again.")
-        with self.translated(), pool.connection() as connection:
-            yield connection
+        with self.translated():
+            connection = self._taken(pool)
+            try:
+                yield connection
+            finally:
+                pool.putconn(connection)
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
@@ -140,7 +147,24 @@ class Database:
         finally:
             connection.close()
 
+    def _taken(self, pool: ConnectionPool[Connection]) -> Connection:
+        try:
+            return pool.getconn()
+        except PoolTimeout:
+            # All are in use, or there is no server: a connection of our own tells which, and why.
+            self._connect().close()
+            return pool.getconn()
+
     def _connect(self) -> Connection:
+        try:
+            return self._connected()
+        except psycopg.OperationalError:
+            if self._embedded is None:
+                raise
+            self._embedded.acquire()  # a server that was killed is started again
+            return self._connected()
+
+    def _connected(self) -> Connection:
         return psycopg.connect(
             self._conninfo,
             autocommit=True,

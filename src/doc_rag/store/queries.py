@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
-from typing import LiteralString, cast
 
 from psycopg import sql
 
@@ -21,8 +20,7 @@ def _statements() -> dict[str, str]:
 
 def query(name: str) -> sql.SQL:
     """The statement called `name`. `{partition}` and the like in it are filled by `sql.SQL.format`."""
-    # The file ships with the package and holds no outside data, which is what LiteralString asks for.
-    return sql.SQL(cast(LiteralString, _statements()[name]))
+    return sql.SQL(_statements()[name])
 
 
 def on_partition(name: str, generation_id: int) -> sql.Composed:

@@ -232,7 +232,7 @@ select id, 1 - (embedding <=> %(vector)s) as cosine_score from {partition}
 -- search_text: chunks that hold any of the query's terms, ranked with length normalised by its logarithm
 select id, ts_rank(tsv, terms, 1) as text_score
   from {partition},
-       replace(plainto_tsquery(%(language)s::text::regconfig, %(query)s)::text, ' & ', ' | ')::tsquery as terms
+       (select replace(plainto_tsquery(%(language)s::text::regconfig, %(query)s)::text, ' & ', ' | ')::tsquery as terms) q
  where tsv @@ terms
  order by text_score desc, id limit %(limit)s
 

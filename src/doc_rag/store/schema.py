@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from importlib.resources import files
-from typing import Any, LiteralString, cast
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -24,7 +24,8 @@ MIGRATION_LOCK = 0x646F6372  # "docr", as an advisory lock key
 MAX_INDEXED_DIMS = 4_000
 """The most dimensions a halfvec HNSW index takes (pgvector 0.8)."""
 HNSW_BUILD = {"m": 16, "ef_construction": 64}
-PARTITION_LOCK_TIMEOUT_SECONDS = 10
+PARTITION_LOCK_TIMEOUT_SECONDS = 3
+"""How long making or dropping a partition waits for locks before it gives way to a later run."""
 MIN_POSTGRES = 15
 MIN_PGVECTOR = (0, 8, 0)
 GOOD_PGVECTOR = (0, 8, 4)
@@ -67,7 +68,7 @@ def migrate(connection: psycopg.Connection[Any]) -> None:
 
 def _apply(connection: psycopg.Connection[Any], number: int, statements: str) -> None:
     try:
-        connection.execute(cast(LiteralString, statements))
+        connection.execute(statements)
     except psycopg.errors.DuplicateTable as error:
         raise DatabaseUnavailable(
             f"The database already has a table of ours that we did not make ({error.diag.message_primary}). "
