@@ -64,9 +64,9 @@ def drop_database(admin_url: str, url: str) -> None:
         connection.execute(statement.format(sql.Identifier(_database_of(url))))
 
 
-def reachable_folder(prefix: str = "doc-rag-test-") -> Path:
+def reachable_folder(base: Path | None = None) -> Path:
     """A new empty folder that a service user can enter too (pytest's own `tmp_path` is closed to it)."""
-    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    folder = Path(tempfile.mkdtemp(prefix="doc-rag-test-", dir=base))
     folder.chmod(0o755)
     return folder
 
@@ -91,7 +91,7 @@ def _embedded_server() -> str:
 
     folder = reachable_folder()
     guard = subprocess.Popen(
-        [sys.executable, __file__, str(folder)],
+        [sys.executable, "-P", __file__, str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         start_new_session=True,

@@ -267,26 +267,35 @@ class EmbeddedPostgres:
             ) from error
 
     def _stop(self) -> None:
-        """Stop the server, if there is one of ours, and whatever it leaves; the start lock is held."""
+        """Stop the server, if there is one of ours, and whatever it leaves; the start lock is held.
+
+        The last checkpoint of a large database may take as long as a start. A server that is still
+        starting when its last user goes (Ctrl-C) is asked as soon as it answers.
+        """
         fd = locks.open_lock_file(self._lock_path("server"))
         try:
             folder = socket_folder(self._cluster)
+            patience = time.monotonic() + START_SECONDS
             silence = time.monotonic() + SILENT_SECONDS
             asked = False
             while not locks.try_lock(fd):
+                now = time.monotonic()
                 if not asked and ping(folder) is not Answer.NONE:
-                    account = server_account(self._data_dir, self._cluster)
-                    launcher = Launcher(usable_binaries(account, self._data_dir), account, fd)
-                    launcher.stop(self._cluster)
+                    self._ask_to_stop(fd)
                     asked = True
-                    silence = time.monotonic() + SILENT_SECONDS
-                elif time.monotonic() > silence:
+                elif is_listening(folder):
+                    silence = now + SILENT_SECONDS
+                if now > min(silence, patience):
                     end_processes(self._data_dir, fd)
                     break
                 time.sleep(locks.POLL_SECONDS)
             remove_alias(folder, self._cluster)
         finally:
             locks.close_lock_file(fd)
+
+    def _ask_to_stop(self, server_fd: int) -> None:
+        account = server_account(self._data_dir, self._cluster)
+        Launcher(usable_binaries(account, self._data_dir), account, server_fd).stop(self._cluster)
 
     def _lock_path(self, name: str) -> Path:
         return self._data_dir / f"{CLUSTER_NAME}.{name}"

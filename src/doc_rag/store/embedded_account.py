@@ -114,7 +114,7 @@ def run_tool(command: list[str], account: Account | None) -> subprocess.Complete
         OSError: the program cannot be executed.
         DatabaseUnavailable: this process may not become that user.
     """
-    with switching_to(account):
+    with switching_to(account, command[0]):
         return subprocess.run(
             command,
             user=account.uid if account else None,
@@ -130,13 +130,14 @@ def run_tool(command: list[str], account: Account | None) -> subprocess.Complete
 
 
 @contextmanager
-def switching_to(account: Account | None) -> Iterator[None]:
-    """Say in a sentence that root may not become another user; a refused program is left to the caller."""
+def switching_to(account: Account | None, program: str) -> Iterator[None]:
+    """Say in a sentence that root may not become another user; a refused `program` is left to the caller."""
     try:
         yield
     except OSError as error:
-        # subprocess names the program when executing it failed, and nothing when changing user did.
-        if account is None or error.filename is not None:
+        # subprocess names the program where executing it failed, and the working folder (which root
+        # can enter) where something before that did: the change of user.
+        if account is None or error.filename == program:
             raise
         raise DatabaseUnavailable(
             f"Postgres refuses to run as root and this process may not become {account.name} "

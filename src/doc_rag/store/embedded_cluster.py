@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from doc_rag.errors import DatabaseUnavailable
-from doc_rag.store.embedded_account import Account, admitted_users
+from doc_rag.store.embedded_account import Account, admitted_users, user_name
 from doc_rag.store.embedded_binaries import MAJOR
 from doc_rag.store.embedded_server import Launcher
 from doc_rag.store.embedded_socket import ROLE
@@ -99,6 +99,11 @@ def cluster_exists(cluster: Path) -> bool:
                 f"another folder."
             ) from None
         return False
+    except PermissionError:
+        raise DatabaseUnavailable(
+            f"{cluster} belongs to {user_name(cluster.stat().st_uid)}, not to {user_name(os.geteuid())}; set "
+            f"RAG_DATA_DIR to a folder of your own."
+        ) from None
     if version != str(MAJOR):
         raise DatabaseUnavailable(
             f"{cluster} was made by Postgres {version} and the embedded one is {MAJOR}; move it away (an "

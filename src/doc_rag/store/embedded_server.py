@@ -66,12 +66,13 @@ class Launcher:
             raise _failed("did not start", _reason(_read_from(log_file, before)) or _reason(output), cluster)
 
     def stop(self, cluster: Path) -> None:
-        """Stop the server, disconnecting whoever is left, and wait for its last checkpoint.
+        """Ask the server to stop after a last checkpoint, disconnecting whoever is left; does not wait.
 
-        pg_ctl signals the process id in postmaster.pid: call this only when the server has answered.
+        Its lock tells when it is gone. pg_ctl signals the process id in postmaster.pid: call this
+        only when the server has answered.
         """
-        words = ["stop", "--mode=fast", "--wait", f"--timeout={START_SECONDS}", "--silent"]
-        code, output = self._run("pg_ctl", words, cluster, START_SECONDS + 10)
+        words = ["stop", "--mode=fast", "--no-wait", "--silent"]
+        code, output = self._run("pg_ctl", words, cluster, START_SECONDS)
         if code:
             log.warning("pg_ctl stop in %s: %s", cluster, _reason(output) or f"exit {code}")
 
@@ -83,10 +84,11 @@ class Launcher:
         """
         environment = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
         # A file, no pipe: a program that outlives its parent would keep a pipe open and us waiting.
-        with tempfile.TemporaryFile() as output, switching_to(self.account):
+        command = [str(self.binaries / program), *words]
+        with tempfile.TemporaryFile() as output, switching_to(self.account, command[0]):
             try:
                 done = subprocess.run(
-                    [str(self.binaries / program), *words],
+                    command,
                     user=self.account.uid if self.account else None,
                     group=self.account.gid if self.account else None,
                     extra_groups=[] if self.account else None,
@@ -103,7 +105,7 @@ class Launcher:
             except subprocess.TimeoutExpired:
                 return 1, f"error: {program} did not finish in {seconds:g} s"
             except OSError as error:
-                if error.filename is None:
+                if error.filename != command[0]:
                     raise
                 raise DatabaseUnavailable(
                     f"the embedded Postgres cannot run on this machine ({error.filename}: "
