@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # records brings numpy, which a server should not load before
         QueryAnswer,
         RemovalReport,
         Staleness,
+        Status,
+        UsageRow,
         UsageStats,
     )
 
@@ -151,6 +153,20 @@ def query_text(answer: QueryAnswer, nonce: str) -> str:
     return "\n\n".join([query_head(answer, nonce), *blocks])
 
 
+def render_answer(answer: QueryAnswer) -> str:
+    """For a person at a terminal: citations and indented text, nothing that could steer the terminal."""
+    lines = [f"Note: {note}" for note in answer.notes]
+    if not answer.passages:
+        return "\n".join([f"No passages: {answer.empty_reason or 'nothing matched.'}", *lines])
+    for passage in answer.passages:
+        name = f"{one_line(passage.collection)} / " if len(answer.collections) > 1 else ""
+        lines += ["", f"[{passage.rank}] {name}{citation(passage)} ({score_text(passage)})"]
+        if passage.also_on:
+            lines.append(f"    also on {', '.join(day.isoformat() for day in passage.also_on)}")
+        lines += [f"    {one_line(line, 10_000)}".rstrip() for line in passage.content.split("\n")]
+    return "\n".join(lines).lstrip("\n")
+
+
 # --- list_documents, list_collections -------------------------------------------------------------
 
 
@@ -267,6 +283,16 @@ def reason_line(kind: str, source: str, reason: str) -> str:
     return f"{kind} {one_line(source)}: {one_line(reason)}"
 
 
+def render_ingest_report(report: IngestReport) -> str:
+    """The whole report for a person: the summary, every skip and warning with its reason, the database."""
+    lines = [f"{one_line(report.database)}", reindex_head(report)]
+    if report.dry_run:
+        lines.insert(0, "Dry run: nothing was stored or sent; this is what a run would do.")
+    lines += [reason_line("skipped", skip.source, skip.reason) for skip in report.skips]
+    lines += [reason_line("warning", warning.source, warning.reason) for warning in report.warnings]
+    return "\n".join(lines)
+
+
 def removal_text(report: RemovalReport) -> str:
     text = f"Removed {one_line(report.source)} ({plural(report.chunks, 'chunk')}) from {one_line(report.collection)}."
     if report.still_on_disk:
@@ -290,17 +316,43 @@ def cache_text(stats: CacheStats) -> str:
 
 def usage_text(usage: UsageStats) -> str:
     since = f" since {usage.since.isoformat()}" if usage.since else ""
-    lines = [f"Local tally{since}: what was sent from this database's users, not what a provider billed."]
-    for row in usage.rows:
-        line = f"{row.provider} {one_line(row.model)}, {row.operation}: {plural(row.calls, 'call')}, "
-        line += plural(row.tokens, "token")
-        if row.unknown_calls:
-            line += f" ({plural(row.unknown_calls, 'call')} without a whole answer, tokens unknown)"
-        lines.append(line)
-    if not usage.rows:
-        lines.append("No provider has been called yet.")
+    lines = [f"Local tally{since}: what was sent by this database's users, not what a provider billed."]
+    lines += [usage_line(row) for row in usage.rows] or ["No provider has been called yet."]
     return "\n".join([*lines, cache_text(usage.cache)])
+
+
+def usage_line(row: UsageRow) -> str:
+    line = f"{row.provider} {one_line(row.model)}, {row.operation}: {plural(row.calls, 'call')}, "
+    line += plural(row.tokens, "token")
+    if row.unknown_calls:
+        line += f" ({plural(row.unknown_calls, 'call')} without a whole answer, tokens unknown)"
+    return line
 
 
 def cleared_text(dropped: int) -> str:
     return f"Query cache cleared: {plural(dropped, 'answer')} dropped."
+
+
+# --- doc-rag status -------------------------------------------------------------------------------
+
+
+def render_status(status: Status) -> str:
+    """For a person: the database, the settings in effect, every collection, the tally, and what is wrong."""
+    embedder = f"{status.embedder.provider} {one_line(status.embedder.model)}"
+    if status.embedder.endpoint:
+        embedder += f" at {status.embedder.endpoint}"
+    lines = [
+        f"Database    {one_line(status.database)}",
+        f"Documents   {one_line(status.docs_dir)} -> collection {one_line(status.collection)}",
+        f"Embeddings  {embedder}",
+        f"Freshness   {staleness_line(status.staleness) or 'not known: the folder is missing or not indexed yet'}",
+        "",
+        *(collection_text(summary) for summary in status.collections),
+    ]
+    if not status.collections:
+        lines.append("No collection is indexed yet; run doc-rag ingest.")
+    for row, cost in zip(status.usage, status.costs_usd, strict=True):
+        price = "unknown price" if cost is None else f"about ${cost:.4f}"
+        lines.append(f"{usage_line(row)}, {price}")
+    lines += [f"! {problem}" for problem in status.problems]
+    return "\n".join(lines)

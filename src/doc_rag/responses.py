@@ -148,8 +148,7 @@ def documents_response(listing: DocumentList, limit_bytes: int) -> Response:
     folders = _by_folder(ordered[shown:], not_shown) if not_shown else {}
     if not_shown:
         lines.append(
-            f"... and {not_shown:,} more that did not fit: they are indexed and searchable, "
-            "and doc-rag status lists them all."
+            f"... and {not_shown:,} more that did not fit into this answer; query_docs finds them all the same:"
         )
         lines += [
             f"    {render.one_line(folder)}: {render.plural(n, 'document')}" for folder, n in folders.items()

@@ -11,7 +11,7 @@ import hmac
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -70,8 +70,16 @@ def presented_token(authorization: str | None) -> bytes | None:
 class BearerAuth:
     """Lets through who knows the token; everybody else hears 401 with `WWW-Authenticate: Bearer`."""
 
-    def __init__(self, app: ASGIApp, *, token: str, failures: Failures | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        token: str,
+        failures: Failures | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
         self._app = app
+        self._sleep = sleep
         self._token = token.encode()
         self._failures = failures or Failures()
         self._waiting = 0
@@ -96,7 +104,7 @@ class BearerAuth:
             return
         self._waiting += 1
         try:
-            await asyncio.sleep(delay)
+            await self._sleep(delay)
         finally:
             self._waiting -= 1
         await self._unauthorized(scope, receive, send, f'{REALM}, error="invalid_token"')
