@@ -1,0 +1,127 @@
+"""Cleaning the lines that come out of a PDF: characters first, then what is no part of the text.
+
+Pure, and without the rest of the package, so that the worker process starts fast and stays small.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from doc_rag.extract.decode import clean
+
+_LIGATURES = {
+    "\ufb00": "ff",
+    "\ufb01": "fi",
+    "\ufb02": "fl",
+    "\ufb03": "ffi",
+    "\ufb04": "ffl",
+    "\ufb05": "st",
+    "\ufb06": "st",
+}
+_SYMBOLS = {
+    # Symbol fonts put their bullets into the private use area.
+    "\uf0b7": "\u2022",
+    "\uf0a7": "\u25aa",
+    "\uf0d8": "\u2022",
+    "\uf0fc": "\u2022",
+    "\u00a0": " ",
+    "\u2007": " ",
+    "\u202f": " ",
+}
+_SPACED_LIGATURE = re.compile("([\ufb01-\ufb04]) (?=[a-z])")
+_WIDE_FORMS = re.compile("[\uff01-\uffee]+")
+_ROMAN = re.compile(r"\b[ivxlc]+\b", re.IGNORECASE)
+_GLYPH_NAME = re.compile(r"/(?:[A-Za-z]{0,8}\d{1,5}|uni[0-9A-F]{4})")
+
+_ZONE_LINES = 3
+"""Running headers and footers are looked for among this many lines at a page's top and bottom."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line as it was set. `x` and `y` are where it starts, in points from the page's lower left; `size` is
+    the font's, in points."""
+
+    text: str
+    x: float
+    y: float
+    size: float
+
+
+def clean_pages(pages: Sequence[Sequence[Line]]) -> list[list[Line]]:
+    """Lines with their characters put right, without empty ones."""
+    spaced = _has_spaced_ligatures(pages)
+    cleaned: list[list[Line]] = []
+    for page in pages:
+        lines = (replace(line, text=clean_characters(line.text, spaced)) for line in page)
+        cleaned.append([line for line in lines if line.text])
+    return cleaned
+
+
+def clean_characters(text: str, spaced_ligatures: bool = False) -> str:
+    """Unfold ligatures and width variants, drop controls, run blanks together.
+
+    A soft hyphen stays where it ends the line: it says how the line goes on. Superscripts and the
+    like keep their form, which means something.
+    """
+    if spaced_ligatures:
+        text = _SPACED_LIGATURE.sub(r"\1", text)
+    if not text.isascii():
+        for found, meant in (_LIGATURES | _SYMBOLS).items():
+            text = text.replace(found, meant)
+        text = _WIDE_FORMS.sub(lambda match: unicodedata.normalize("NFKC", match.group()), text)
+        text = re.sub("\u00ad(?=.)", "", text.rstrip())
+    return " ".join(clean(text).split())
+
+
+def drop_running_lines(pages: Sequence[Sequence[Line]]) -> list[list[Line]]:
+    """Drop the headers, footers and page numbers that stand at the edge of most pages.
+
+    Two may take turns (left and right pages), so 40% of the pages are enough, and at least three. Where
+    nearly everything would go, as in a form that is the same on every page, all of it stays.
+    """
+    long_pages = [page for page in pages if len(page) > _ZONE_LINES]
+    counts = Counter(key for page in long_pages for key in {_running_key(line) for line in _edges(page)})
+    needed = max(3, 0.4 * len(long_pages))
+    running = {key for key, count in counts.items() if count >= needed}
+    if not running:
+        return [list(page) for page in pages]
+    kept: list[list[Line]] = []
+    for page in pages:
+        edge = {id(line) for line in _edges(page)}
+        kept.append([line for line in page if id(line) not in edge or _running_key(line) not in running])
+    emptied = sum(1 for before, after in zip(pages, kept, strict=True) if before and not after)
+    return [list(page) for page in pages] if emptied * 2 > len(pages) else kept
+
+
+def unreadable_share(text: str) -> float:
+    """How much of a text is glyph names, replacement characters and private use: what no reader can use."""
+    if not text:
+        return 0.0
+    names = sum(len(match.group()) for match in _GLYPH_NAME.finditer(text))
+    odd = sum(1 for c in text if c == "\ufffd" or "\ue000" <= c <= "\uf8ff")
+    return min(1.0, (names + odd) / len(text))
+
+
+def _has_spaced_ligatures(pages: Sequence[Sequence[Line]]) -> bool:
+    """Whether this document sets a blank after each ligature. One alone may be right ("sci-\ufb01 film")."""
+    spaced = total = 0
+    for page in pages:
+        for line in page:
+            spaced += len(_SPACED_LIGATURE.findall(line.text))
+            total += sum(line.text.count(ligature) for ligature in "\ufb01\ufb02\ufb03\ufb04")
+    return spaced >= 2 and spaced >= 0.3 * total
+
+
+def _edges(page: Sequence[Line]) -> list[Line]:
+    by_height = sorted(page, key=lambda line: -line.y)
+    return by_height[:_ZONE_LINES] + by_height[_ZONE_LINES:][-_ZONE_LINES:]
+
+
+def _running_key(line: Line) -> str:
+    """Lines that differ only in their numbers are one running line."""
+    return _ROMAN.sub("#", re.sub(r"\d+", "#", line.text)).casefold()
