@@ -229,12 +229,36 @@ select id, 1 - (embedding <=> %(vector)s) as cosine_score from candidates
 select id, 1 - (embedding <=> %(vector)s) as cosine_score from {partition}
  order by embedding <=> %(vector)s, id limit %(limit)s
 
--- search_text: chunks that hold any of the query's terms, ranked with length normalised by its logarithm
-select id, ts_rank(tsv, terms, 1) as text_score
-  from {partition},
-       (select replace(plainto_tsquery(%(language)s::text::regconfig, %(query)s)::text, ' & ', ' | ')::tsquery as terms) q
- where tsv @@ terms
- order by text_score desc, id limit %(limit)s
+-- search_text: BM25 (k1 1.2, b 0.75) over the chunks that hold one of the query's rarer terms
+with totals as (
+    select chunk_count::float8 as chunks, greatest(lexeme_total::float8 / greatest(chunk_count, 1), 1) as mean_length
+      from generations where id = %(generation_id)s
+),
+-- A term's weight is ln(1 + (N - df + 0.5) / (df + 0.5)); "before" adds up how many chunks rarer terms occur in.
+terms as (
+    select asked.lexeme, df, ln(1 + greatest(totals.chunks - df + 0.5, 0.5) / (df + 0.5)) as idf,
+           sum(df) over (order by df, asked.lexeme) - df as before
+      from unnest(tsvector_to_array(to_tsvector(%(language)s::text::regconfig, %(query)s))) as asked(lexeme)
+      left join term_stats t on t.generation_id = %(generation_id)s and t.lexeme = asked.lexeme
+     cross join totals
+     cross join lateral (select coalesce(t.chunk_count, 0) as df) d
+),
+-- Chunks that hold only common terms cannot win against those that hold rare ones: the budget bounds the work.
+needed as (
+    select string_agg('''' || replace(replace(lexeme, '\', '\\'), '''', '''''') || '''', ' | ')::tsquery as query
+      from terms where before = 0 or before + df <= %(budget)s
+)
+select c.id, found.bm25_score
+  from {partition} c
+ cross join totals
+  join needed on c.tsv @@ needed.query
+ cross join lateral (
+    select sum(terms.idf * 2.2 * tf / (tf + 1.2 * (0.25 + 0.75 * c.lexeme_count / totals.mean_length))) as bm25_score
+      from unnest(c.tsv) as held(lexeme, positions)
+      join terms on terms.lexeme = held.lexeme
+     cross join lateral (select array_length(held.positions, 1) as tf) n
+ ) found
+ order by found.bm25_score desc, c.id limit %(limit)s
 
 -- chunks_by_id: what a hit shows; cosine_score is null where there is no query vector
 select c.id, c.source, d.title, c.chunk_index, c.content, c.heading_path, c.char_start, c.char_end, c.line_start,
