@@ -39,10 +39,10 @@ from doc_rag.store.embedded_cluster import (
 from doc_rag.store.embedded_processes import end_processes
 from doc_rag.store.embedded_server import LOG_NAME, START_SECONDS, Launcher, clear_stale_files
 from doc_rag.store.embedded_socket import (
-    DATABASE,
     Answer,
     database_url,
     is_listening,
+    make_database,
     ping,
     remove_alias,
     socket_folder,
@@ -151,7 +151,7 @@ class EmbeddedPostgres:
                     self._join()
                 self._ensure_running()
                 url = database_url(socket_folder(self._cluster))
-                self._ensure_database()
+                self._log_in()
             except BaseException:
                 if joined:
                     self._leave(stop=True)
@@ -248,23 +248,24 @@ class EmbeddedPostgres:
             initialise(launcher, self._data_dir, self._cluster)
         launcher.start(self._cluster)
 
-    def _ensure_database(self) -> None:
-        """Log in, which proves that we are let in, and make the database where it is missing."""
-        import psycopg
-        from psycopg import sql
+    def _log_in(self) -> None:
+        """Log in, which proves that we are let in, and make the database where it is missing.
 
-        url = database_url(socket_folder(self._cluster), "postgres")
-        try:
-            with psycopg.connect(url, autocommit=True, connect_timeout=LOGIN_SECONDS) as connection:
-                known = "select 1 from pg_database where datname = %s"
-                if connection.execute(known, [DATABASE]).fetchone() is None:
-                    connection.execute(sql.SQL("create database {}").format(sql.Identifier(DATABASE)))
-        except psycopg.Error as error:
-            reason = str(error).strip().splitlines()[-1]
-            raise DatabaseUnavailable(
-                f"the embedded Postgres in {self._cluster} runs but refuses us ({reason}); look at "
-                f"{LOG_NAME} there, or set RAG_DATA_DIR to another folder."
-            ) from error
+        A server that was killed after it had answered is started once more.
+        """
+        import psycopg
+
+        for last_try in (False, True):
+            try:
+                return make_database(socket_folder(self._cluster), LOGIN_SECONDS)
+            except psycopg.Error as error:
+                if last_try or ping(socket_folder(self._cluster)) is Answer.READY:
+                    reason = str(error).strip().splitlines()[0]
+                    raise DatabaseUnavailable(
+                        f"the embedded Postgres in {self._cluster} runs but refuses us ({reason}); look at "
+                        f"{LOG_NAME} there, or set RAG_DATA_DIR to another folder."
+                    ) from error
+            self._ensure_running()
 
     def _stop(self) -> None:
         """Stop the server, if there is one of ours, and whatever it leaves; the start lock is held.

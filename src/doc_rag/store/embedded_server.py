@@ -152,7 +152,7 @@ def _failed(what: str, reason: str, folder: Path) -> DatabaseUnavailable:
     else:
         remedy = f"see {LOG_NAME} there, or set RAG_DATA_DIR to another folder"
     return DatabaseUnavailable(
-        f"the embedded Postgres in {folder} {what} ({reason or 'no reason'}); {remedy}."
+        f"the embedded Postgres in {folder} {what} ({reason or 'without a word: killed?'}); {remedy}."
     )
 
 

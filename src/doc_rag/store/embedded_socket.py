@@ -1,4 +1,4 @@
-"""How a client reaches the embedded server: the URL, and whether anything answers there.
+"""How a client reaches the embedded server: the URL, whether anything answers, and our database.
 
 The server's only socket lies in its own cluster folder, which Postgres keeps at mode 0700: nobody but
 its owner (and root) can get there, no cleaner of temporary folders removes it, and every process
@@ -94,6 +94,22 @@ def ping(folder: str) -> Answer:
     url = database_url(folder, "postgres") + f"&connect_timeout={_PING_SECONDS}"
     answer = pq.PGconn.ping(os.fsencode(url))
     return {pq.Ping.OK: Answer.READY, pq.Ping.REJECT: Answer.BUSY}.get(answer, Answer.NONE)
+
+
+def make_database(folder: str, seconds: int) -> None:
+    """Log in and make our database where it is missing; one commit, so a kill leaves all or nothing.
+
+    Raises:
+        psycopg.Error: not let in within `seconds`.
+    """
+    import psycopg
+    from psycopg import sql
+
+    url = database_url(folder, "postgres")
+    with psycopg.connect(url, autocommit=True, connect_timeout=seconds) as connection:
+        known = "select 1 from pg_database where datname = %s"
+        if connection.execute(known, [DATABASE]).fetchone() is None:
+            connection.execute(sql.SQL("create database {}").format(sql.Identifier(DATABASE)))
 
 
 def is_listening(folder: str) -> bool:
