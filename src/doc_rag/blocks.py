@@ -22,7 +22,7 @@ _MIN_WINDOW_CHARS = 512
 """The splitter is given a few chunks' worth at a time. Its time grows with the square of what it is
 given, where that is one sentence: 64,000 characters of Chinese cut into 50s took it a minute."""
 
-_BLANK_LINES = re.compile(r"\n(?:[ \t\u00a0\u3000]*\n)+")
+_BLANK_LINES = re.compile(r"\n[ \t\u00a0\u3000\n]*\n")
 _VERBATIM = frozenset({"fence", "code_block", "html_block", "table_open"})
 _CONTAINERS = frozenset({"bullet_list_open", "ordered_list_open", "blockquote_open"})
 
@@ -60,6 +60,11 @@ def pieces_of(text: str, block: Block, size: int, capacity: int, markdown: bool)
     if block.end - block.start <= size:
         yield Piece(block.start, block.end, verbatim)
         return
+    # Parts of about the same length, so that no few words are left over for a chunk of their own. In steps,
+    # so that splitters are used again.
+    length = block.end - block.start
+    even = -(-length // -(-length // capacity))
+    capacity = min(capacity, even * 115 // 100 // 16 * 16 + 16)
     splitter = _splitter(capacity, markdown and block.kind == "container")
     unwrap = block.kind == "prose" and (markdown or _is_wrapped(text[block.start : block.end][:4_000]))
     continues = False
@@ -142,7 +147,7 @@ def _is_wrapped(sample: str) -> bool:
     return running >= 0.6 * len(lines)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _splitter(capacity: int, markdown: bool) -> TextSplitter | MarkdownSplitter:
     from semantic_text_splitter import MarkdownSplitter, TextSplitter
 

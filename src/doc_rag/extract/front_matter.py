@@ -14,7 +14,8 @@ from datetime import date, datetime
 
 from doc_rag.extract.decode import clean_line
 
-_MAX_CHARS = 65_536
+_MAX_CHARS = 16_384
+"""Longest front matter. The YAML parser's time grows with the square of a hostile one."""
 _MAX_TAGS = 50
 _BLOCKS = (
     re.compile(r"---[ \t]*\n(.*?\n)?(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL),

@@ -139,24 +139,27 @@ def _read_pages(reader: PdfReader) -> tuple[list[list[Line]], list[int], list[tu
 
 
 def _read_lines(page: PageObject) -> list[Line]:
-    """The lines of a page in the order they were set, each with the place and size of its first character."""
+    """The lines of a page in the order they were set, each with the place of its first character."""
     lines: list[Line] = []
-    text = ""
-    place: tuple[float, float, float] | None = None
+    runs: list[tuple[str, float, float, float]] = []
+
+    def end_line() -> None:
+        said = [run for run in runs if run[0].strip()]
+        if said:
+            # A bullet or a raised number is set smaller than its line: the longest run's size is the line's.
+            longest = max(said, key=lambda run: len(run[0]))
+            lines.append(Line("".join(run[0] for run in runs), said[0][1], said[0][2], longest[3]))
+        runs.clear()
 
     def take(part: str, cm: list[float], tm: list[float], _font: object, size: float) -> None:
-        nonlocal text, place
-        for i, run in enumerate(part.split("\n")):
-            if i:
-                lines.append(Line(text, *(place or (0.0, 0.0, 0.0))))
-                text, place = "", None
-            text += run
-            if place is None and run.strip():
-                place = _place(cm, tm, size)
+        for number, run in enumerate(part.split("\n")):
+            if number:
+                end_line()
+            if run:
+                runs.append((run, *_place(cm, tm, size)))
 
     page.extract_text(visitor_text=take)
-    if text.strip():
-        lines.append(Line(text, *(place or (0.0, 0.0, 0.0))))
+    end_line()
     return lines
 
 

@@ -37,6 +37,10 @@ _WIDE_FORMS = re.compile("[\uff01-\uffee]+")
 _ROMAN = re.compile(r"\b[ivxlc]+\b", re.IGNORECASE)
 _GLYPH_NAME = re.compile(r"/(?:[A-Za-z]{0,8}\d{1,5}|uni[0-9A-F]{4})")
 
+_LEADERS = re.compile(r"(?:[ ]?\.){4,}[ ]?")
+LEADERS = " \u2026 "
+"""What is left of a row of dots that leads to a page number: three hundred of them say no more."""
+
 _ZONE_LINES = 3
 """Running headers and footers are looked for among this many lines at a page's top and bottom."""
 
@@ -75,25 +79,31 @@ def clean_characters(text: str, spaced_ligatures: bool = False) -> str:
             text = text.replace(found, meant)
         text = _WIDE_FORMS.sub(lambda match: unicodedata.normalize("NFKC", match.group()), text)
         text = re.sub("\u00ad(?=.)", "", text.rstrip())
-    return " ".join(clean(text).split())
+    text = " ".join(clean(text).split())
+    return _LEADERS.sub(LEADERS, text).strip() if "...." in text or ". . . ." in text else text
 
 
 def drop_running_lines(pages: Sequence[Sequence[Line]]) -> list[list[Line]]:
     """Drop the headers, footers and page numbers that stand at the edge of most pages.
 
-    Two may take turns (left and right pages), so 40% of the pages are enough, and at least three. Where
-    nearly everything would go, as in a form that is the same on every page, all of it stays.
+    Two headers may take turns (left and right pages), so 40% of the pages are enough, and at least
+    three. Where nearly everything would go, as in a form that is the same on every page, it all stays.
     """
     long_pages = [page for page in pages if len(page) > _ZONE_LINES]
     counts = Counter(key for page in long_pages for key in {_running_key(line) for line in _edges(page)})
     needed = max(3, 0.4 * len(long_pages))
     running = {key for key, count in counts.items() if count >= needed}
-    if not running:
-        return [list(page) for page in pages]
+    numbered = _numbered_lines(pages)
     kept: list[list[Line]] = []
     for page in pages:
         edge = {id(line) for line in _edges(page)}
-        kept.append([line for line in page if id(line) not in edge or _running_key(line) not in running])
+        kept.append(
+            [
+                line
+                for line in page
+                if id(line) not in numbered and (id(line) not in edge or _running_key(line) not in running)
+            ]
+        )
     emptied = sum(1 for before, after in zip(pages, kept, strict=True) if before and not after)
     return [list(page) for page in pages] if emptied * 2 > len(pages) else kept
 
@@ -122,6 +132,28 @@ def _edges(page: Sequence[Line]) -> list[Line]:
     return by_height[:_ZONE_LINES] + by_height[_ZONE_LINES:][-_ZONE_LINES:]
 
 
-def _running_key(line: Line) -> str:
-    """Lines that differ only in their numbers are one running line."""
-    return _ROMAN.sub("#", re.sub(r"\d+", "#", line.text)).casefold()
+def _running_key(line: Line) -> tuple[str, int]:
+    """Lines of one size that differ only in their numbers are one running line."""
+    return _ROMAN.sub("#", re.sub(r"\d+", "#", line.text)).casefold(), round(line.size)
+
+
+def _numbered_lines(pages: Sequence[Sequence[Line]]) -> set[int]:
+    """The ids of the outermost lines that begin or end with a number counting along with the pages.
+
+    So a chapter's name is known as a running header though it is on few pages: "Chapter 2: Basics 17".
+    """
+    found: list[tuple[int, Line]] = []
+    for index, page in enumerate(pages):
+        if len(page) > 1:
+            outermost = (max(page, key=lambda line: line.y), min(page, key=lambda line: line.y))
+            found += [
+                (number - index, line) for line in outermost for number in set(_page_numbers(line.text))
+            ]
+    offsets = Counter(offset for offset, _ in found)
+    steady = {offset for offset, count in offsets.items() if count >= max(3, len(pages) // 3)}
+    return {id(line) for offset, line in found if offset in steady}
+
+
+def _page_numbers(text: str) -> list[int]:
+    match = re.match(r"(\d{1,4})\b", text), re.search(r"(?<![\d.])(\d{1,4})$", text)
+    return [int(each[1]) for each in match if each]

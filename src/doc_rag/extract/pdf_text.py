@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from doc_rag.extract.pdf_lines import Line, clean_pages, drop_running_lines
+from doc_rag.extract.pdf_lines import LEADERS, Line, clean_pages, drop_running_lines
 
 _HEADING_RATIO = 1.12
 """How much larger than the body a heading is set."""
@@ -23,8 +23,6 @@ _BULLET = re.compile(
 )
 _ENDS_SENTENCE = re.compile("[.!?:;\u2026\u3002\uff01\uff1f][\"'\u201d\u2019)\\]]*$")
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f]")
-_LEADERS = re.compile(r"(?:\. ?){4}")
-"""Dots that lead to a page number: a line of a table of contents."""
 _HYPHENATED = re.compile(r"[^\W\d_]+-[^\W\d_]+")
 _WORD = re.compile(r"[^\W\d_]+")
 
@@ -82,11 +80,7 @@ class _Setting:
     def heading_level(self, line: Line) -> int | None:
         """1 for the largest size; None where the line is no heading."""
         size = _half(line.size)
-        if (
-            size not in self.heading_sizes
-            or sum(map(str.isalpha, line.text)) < 2
-            or _LEADERS.search(line.text)
-        ):
+        if size not in self.heading_sizes or sum(map(str.isalpha, line.text)) < 2 or LEADERS in line.text:
             return None
         return min(self.heading_sizes.index(size) + 1, _MAX_LEVELS)
 
@@ -185,6 +179,8 @@ class _Builder:
         """Whether a line right below the last one begins a paragraph: set in, set out, or after a short line."""
         last = self._last
         assert last is not None
+        if LEADERS in last.text:
+            return True
         shift = line.x - last.x
         if shift > 0.6 * line.size and not _BULLET.match(last.text):
             return True
@@ -232,7 +228,7 @@ class _Builder:
         while self._path and self._path[-1][0] >= level:
             self._path.pop()
         self._path.append((level, text))
-        if level == 1 and self.title is None and len(self.page_starts) == 1:
+        if level == 1 and self.title is None and len(self.page_starts) == 1 and "://" not in text:
             self.title = text
 
     def _break_section(self, start: int) -> None:
