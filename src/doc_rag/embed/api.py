@@ -1,0 +1,63 @@
+"""What `RemoteEmbedder` asks of a provider: one call, made through the provider's own SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from doc_rag.embed.answers import Answer
+from doc_rag.embed.failures import CallFailed
+from doc_rag.errors import MissingKeyError
+from doc_rag.records import ModelIdentity
+from doc_rag.settings import Secret
+
+CONNECT_SECONDS = 10.0
+
+
+class EmbeddingApi(Protocol):
+    """One provider with its endpoint, model and key. Safe to use from several threads at once."""
+
+    @property
+    def identity(self) -> ModelIdentity: ...
+
+    @property
+    def is_self_hosted(self) -> bool:
+        """Whether it is a server of the user's own, which may be slow and load its model at the first call."""
+
+    def require_key(self) -> None:
+        """Raise MissingKeyError, naming the variables, where the settings lack what a call needs."""
+
+    def embed(
+        self, texts: Sequence[str], *, input_type: str, dimensions: int | None, timeout_seconds: float
+    ) -> Answer:
+        """One HTTP call, never repeated here. `input_type` is "document" or "query". Raises CallFailed."""
+
+    def remedy(self, failure: CallFailed) -> str:
+        """What to do about a refusal: one sentence that names the variable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rerankings:
+    """A whole rerank answer: (position, relevance score) as they came, and the tokens billed."""
+
+    results: tuple[tuple[int, float], ...]
+    tokens: int | None
+
+
+def check_key(name: str, key: Secret) -> None:
+    """Raise MissingKeyError where `key` cannot be sent in a header: a slip in copying, not a wrong key."""
+    value = key.reveal()
+    if not value.isascii() or not value.isprintable() or " " in value:
+        raise MissingKeyError(
+            f"{name} holds characters that no key has (a space, a line end, a typographic quote). Copy it again."
+        )
+
+
+def host_of(url: str | None, default: str = "") -> str:
+    """host[:port] of an address, without the user and password it may hold; `default` where there is none."""
+    parts = urlsplit(url or "")
+    if not parts.hostname:
+        return default
+    return parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
