@@ -23,7 +23,7 @@ from pydantic import Field
 from doc_rag import __version__, responses, tool_schemas
 from doc_rag.calls import Calls
 from doc_rag.errors import DocRagError, IngestFailed
-from doc_rag.instructions import Instructions
+from doc_rag.instructions import Instructions, LastText
 from doc_rag.logs import RedactingFormatter, known_secrets, request_id
 from doc_rag.middleware.sessions import GONE, client_key
 from doc_rag.render import reindex_head
@@ -264,7 +264,7 @@ def build_server(
     opener: Callable[[], KnowledgeBase] = kb if callable(kb) else lambda: kb
     workers = workers or Workers()
     tools = Tools(opener, settings, workers, calls or Calls())
-    instructions = Instructions(lambda: opener().instructions(), workers)
+    instructions = Instructions(lambda: opener().instructions(), workers, LastText.of(settings))
     server: MCPServer[Any] = MCPServer(
         NAME,
         title=TITLE,
