@@ -269,24 +269,36 @@ def test_the_server_keeps_neither_output_nor_locks_nor_environment_of_its_starte
     EmbeddedPostgres(data_dir).stop_if_unused()
 
 
-def test_a_forked_child_is_no_user(data_dir: Path) -> None:
+def test_a_forked_child_is_no_user_and_closes_no_file_of_its_own(data_dir: Path) -> None:
     server = EmbeddedPostgres(data_dir)
     server.acquire()
-    reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(writing)
-        server.release()  # not his to release
-        os.read(reading, 1)
-        os._exit(0)
-    os.close(reading)
-    try:
-        assert fetch(server.acquire(), "select 1") == 1
+        opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]  # some get the parent's numbers
         server.release()
-        assert not is_running(data_dir), "the child's copies hold nothing"
-    finally:
-        os.close(writing)
-        os.waitpid(child, 0)
+        os._exit(0 if all(_is_open(fd) for fd in opened) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert EmbeddedPostgres(data_dir).stop_if_unused() is False, "the parent is still a user"
+    server.release()
+    assert not is_running(data_dir)
+
+
+def test_a_forked_child_that_outlives_a_killed_client_holds_nothing(data_dir: Path) -> None:
+    with Client(data_dir) as client:
+        client.ask("acquire")
+        child = client.ask("fork")
+        client.kill()
+        os.kill(child, 0)
+        assert EmbeddedPostgres(data_dir).stop_if_unused() is True
+        os.kill(child, signal.SIGKILL)
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
 
 
 def test_settings_of_another_postgres_in_the_environment_do_not_matter(

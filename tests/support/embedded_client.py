@@ -1,4 +1,4 @@
-"""A process of its own that uses an embedded Postgres, driven line by line: acquire, release, query, exit.
+"""A process of its own that uses an embedded Postgres, driven line by line: acquire, release, query, fork.
 
 The tests need processes that can be killed, interrupted, run as another user and started together.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -112,6 +113,11 @@ def _serve(data_dir: Path) -> None:
             elif command == "release":
                 server.release()
                 answer = None
+            elif command == "fork":
+                answer = os.fork()
+                if answer == 0:
+                    signal.alarm(ANSWER_SECONDS)
+                    signal.pause()
             elif command == "query":
                 with psycopg.connect(arguments["url"], autocommit=True) as connection:
                     row = connection.execute(arguments["sql"]).fetchone()
