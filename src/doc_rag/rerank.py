@@ -6,22 +6,22 @@ query, so it is tried for a few seconds only: without it the search has its next
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from doc_rag.embed.api import Rerankings
 from doc_rag.embed.base import RecordUsage
 from doc_rag.embed.failures import CallFailed, Kind
 from doc_rag.embed.retry import GaveUp, RetryPolicy, call_with_retries
-from doc_rag.embed.voyage import PROVIDER, VoyageApi
 from doc_rag.errors import MissingKeyError, RerankUnavailable, SettingsError
 from doc_rag.records import UsageEvent
 from doc_rag.settings import Settings
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from doc_rag.embed.api import Rerankings
+    from doc_rag.embed.voyage import VoyageApi
 
+PROVIDER = "voyage"
 BUDGET_SECONDS = 10.0
 ATTEMPT_SECONDS = 5.0
 _never = threading.Event()
@@ -54,6 +54,8 @@ def make_reranker(settings: Settings, record_usage: RecordUsage) -> Reranker | N
             f"to Voyage, while RAG_EMBED_PROVIDER={settings.embed_provider} embeds. Set "
             "RAG_ALLOW_CROSS_PROVIDER_RERANK=true to allow that, or unset RAG_RERANK_MODEL."
         )
+    from doc_rag.embed.voyage import VoyageApi
+
     api = VoyageApi(settings.voyage_api_key, settings.voyage_base_url, settings.rerank_model)
     return VoyageReranker(api, record_usage)
 

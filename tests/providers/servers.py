@@ -151,6 +151,8 @@ class OpenAIServer(ProviderServer):
         self.max_batch_tokens = 300_000
         self.max_input_tokens = 8_192
         self.reports_usage = True
+        self.always_base64 = False
+        self.ignores_dimensions = False
 
     def environ(self) -> dict[str, str]:
         return {
@@ -198,13 +200,18 @@ class OpenAIServer(ProviderServer):
                 f"Invalid 'input': maximum request size is {self.max_batch_tokens} tokens per request.",
                 "max_tokens_per_request",
             )
-        dims = body.get("dimensions")
+        dims = None if self.ignores_dimensions else body.get("dimensions")
         if dims is not None and model not in self.takes_dimensions:
             raise _openai_error(400, "This model does not support specifying dimensions.", None)
         request.tokens = sum(counts)
         usage = {"usage": {"prompt_tokens": request.tokens, "total_tokens": request.tokens}}
         answer = _embeddings(texts, dims or self.models[model]) | {"model": model}
         return answer | usage if self.reports_usage else answer
+
+    def encoded(self, request: Recorded, answer: Json) -> Json:
+        if self.always_base64:
+            request.body["encoding_format"] = "base64"
+        return super().encoded(request, answer)
 
 
 class AzureServer(OpenAIServer):

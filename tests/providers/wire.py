@@ -9,6 +9,7 @@ import random
 import socket
 import struct
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -118,6 +119,8 @@ class Recorded:
     """None where no whole answer was sent."""
     tokens: int = 0
     fault: str | None = None
+    at: float = field(default_factory=time.monotonic)
+    """When it had arrived, by `time.monotonic()`."""
 
 
 class Refused(Exception):
@@ -139,10 +142,12 @@ class ProviderServer:
         self._faults: deque[Fault | None] = deque()
         self._rates: list[tuple[Fault, float]] = []
         self._random = random.Random(seed)
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
+        self._held_until = 0
+        self._running = 0
+        self.peak = 0
+        """The most requests that were held at once by `hold_until`."""
         self.closing = threading.Event()
-        self.arrived = threading.Semaphore(0)
-        """Released once for each request that arrives: wait on it instead of sleeping."""
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.provider = self
         self._thread = threading.Thread(
@@ -198,10 +203,24 @@ class ProviderServer:
                 draw -= rate
             return None
 
-    def record(self, request: Recorded) -> None:
+    def hold_until(self, requests: int) -> None:
+        """Answer nothing before so many requests have arrived: they are under way at once then, or time out."""
+        self._held_until = requests
+
+    def wait_for(self, requests: int, timeout_seconds: float = 10.0) -> bool:
+        """Wait until so many requests have arrived."""
+        with self._lock:
+            return self._lock.wait_for(lambda: len(self.requests) >= requests, timeout_seconds)
+
+    def begin(self, request: Recorded) -> None:
         with self._lock:
             self.requests.append(request)
-        self.arrived.release()
+            self._running += 1
+            self.peak = max(self.peak, self._running)
+            self._lock.notify_all()
+            self._lock.wait_for(lambda: len(self.requests) >= self._held_until, 10)
+            # Before the answer is sent, and so before the client can begin another call.
+            self._running -= 1
 
     @property
     def bodies(self) -> list[Json]:
@@ -271,7 +290,7 @@ class _Handler(BaseHTTPRequestHandler):
         request = Recorded("POST", parts.path, parts.query, headers, json.loads(data))
         fault = provider.pick_fault()
         request.fault = fault.name if fault else None
-        provider.record(request)
+        provider.begin(request)
         if fault and fault.name in ("hang", "cut"):
             if fault.name == "hang":
                 provider.closing.wait(60)

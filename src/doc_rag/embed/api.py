@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
-from doc_rag.embed.answers import Answer
 from doc_rag.embed.failures import CallFailed
 from doc_rag.errors import MissingKeyError
 from doc_rag.records import ModelIdentity
 from doc_rag.settings import Secret
+
+if TYPE_CHECKING:
+    from doc_rag.embed.answers import Answer
 
 CONNECT_SECONDS = 10.0
 
