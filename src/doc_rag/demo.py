@@ -59,9 +59,9 @@ def _end(number: int, _: FrameType | None) -> None:
 
 def _show(root: Path, environ: dict[str, str]) -> None:
     print("doc-rag-mcp, without a key and without Docker. Nothing leaves this machine.\n")
-    print("1. Index docs/, the papers of a made-up observatory: doc-rag ingest")
+    print("1. Index docs/, the papers of a made-up observatory: doc-rag ingest", flush=True)
     print(textwrap.indent(_ingest(environ), "   "))
-    print("2. Ask through an MCP client, as an agent would: python src/server.py on stdio")
+    print("2. Ask through an MCP client, as an agent would: python src/server.py", flush=True)
     for question, answer in _ask(root, environ):
         print(f"\n{_wrapped('Question: ' + question, '   ')}\n")
         _print_passages(answer["passages"])
@@ -97,33 +97,49 @@ def _environment(docs: Path) -> Iterator[dict[str, str]]:
 def _ingest(environ: Mapping[str, str]) -> str:
     """Index the folder with the command that users run; its report."""
     command = [sys.executable, "-m", "doc_rag.cli", "ingest"]
-    done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode != 0:
-        raise DemoFailed(f"doc-rag ingest ended with status {done.returncode}; it says why above.")
+        said = done.stderr.strip().splitlines() or ["it did not say why"]
+        raise DemoFailed(f"doc-rag ingest ended with status {done.returncode}. {said[-1]}")
     return done.stdout
 
 
 def _ask(root: Path, environ: dict[str, str]) -> list[tuple[str, dict[str, Any]]]:
     """Each question with the structured answer of `query_docs`, in one session."""
     import anyio
-    from mcp import Client, StdioServerParameters
+    from mcp import Client, MCPError, StdioServerParameters
 
     server = StdioServerParameters(
         command=sys.executable, args=[str(root / "src" / "server.py")], env=environ, cwd=root
     )
 
-    async def session() -> list[tuple[str, dict[str, Any]]]:
-        answers = []
+    async def session() -> list[Any]:
         async with Client(server) as client:
-            for question in QUESTIONS:
-                result = await client.call_tool("query_docs", {"query": question, "top_k": TOP_K})
-                if result.is_error or not result.structured_content:
-                    said = " ".join(getattr(block, "text", "") for block in result.content)
-                    raise DemoFailed(f"query_docs did not answer: {said}")
-                answers.append((question, dict(result.structured_content)))
-        return answers
+            return [
+                await client.call_tool("query_docs", {"query": question, "top_k": TOP_K})
+                for question in QUESTIONS
+            ]
 
-    return anyio.run(session)
+    results: list[Any] = []
+    try:
+        results = anyio.run(session)
+    except* (MCPError, OSError) as errors:
+        raise DemoFailed(f"The MCP server did not answer: {_first(errors)}") from errors
+    for result in results:
+        if result.is_error or not result.structured_content:
+            said = " ".join(getattr(block, "text", "") for block in result.content)
+            raise DemoFailed(f"query_docs did not answer: {said}")
+    return [
+        (question, result.structured_content) for question, result in zip(QUESTIONS, results, strict=True)
+    ]
+
+
+def _first(errors: BaseExceptionGroup[Any]) -> BaseException:
+    """The first error that is none of the groups that task groups make."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _print_passages(passages: list[dict[str, Any]]) -> None:
@@ -135,7 +151,7 @@ def _print_passages(passages: list[dict[str, Any]]) -> None:
         print(_wrapped(f"[{passage['rank']}] docs/{passage['citation']} ({score})", "   ", "       "))
         if passage["rank"] == 1:
             lines = str(passage["content"]).splitlines()
-            print("\n".join(_wrapped(line, "     | ") if line.strip() else "     |" for line in lines))
+            print("\n".join(_wrapped(line, "   | ") if line.strip() else "   |" for line in lines) + "\n")
 
 
 def _wrapped(text: str, indent: str, following: str | None = None) -> str:
