@@ -37,9 +37,10 @@ def answers() -> bool:
     return succeeds(["docker", "info"])
 
 
-def compose_works() -> bool:
-    """Whether either Compose version is there."""
-    return succeeds(["docker", "compose", "version"]) or succeeds(["docker-compose", "version"])
+def compose_command() -> tuple[str, ...]:
+    """The Compose command that works here, v2 before v1 as in the Makefile; empty where there is none."""
+    commands = (("docker", "compose"), ("docker-compose",))
+    return next((command for command in commands if succeeds([*command, "version"])), ())
 
 
 def install() -> None:
@@ -100,11 +101,11 @@ def docker_engine() -> Iterator[str]:
         NoEngine: there is none, and none may or can be started.
     """
     may_install = os.environ.get("DOC_RAG_TEST_INSTALL") == "1"
-    if may_install and not (shutil.which("docker") and shutil.which("debootstrap") and compose_works()):
+    if may_install and not (shutil.which("docker") and shutil.which("debootstrap") and compose_command()):
         install()
     if shutil.which("docker") is None:
         raise NoEngine("the docker command is not installed")
-    if not compose_works():
+    if not compose_command():
         raise NoEngine("neither 'docker compose' nor docker-compose is installed")
     if answers():
         yield "the engine that runs here"

@@ -39,7 +39,7 @@ BUILD_ENVIRONMENT = {"DOCKER_BUILDKIT": "0"}
 
 def named_images() -> tuple[str, str]:
     """The Python and the Postgres image, as Dockerfile and docker-compose.yaml name them."""
-    pythons = set(re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
+    pythons = set(re.findall(r"^FROM (\S+:\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
     postgres = re.findall(
         r"^    image: (pgvector/\S+)$", (ROOT / "docker-compose.yaml").read_text(), re.MULTILINE
     )

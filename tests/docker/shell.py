@@ -18,24 +18,26 @@ def run(
     command: Sequence[str | Path],
     *,
     cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, str | None] | None = None,
     stdin: bytes | None = None,
     limit_seconds: float = DEFAULT_LIMIT_SECONDS,
     want: int | None = 0,
 ) -> str:
     """Run `command`; its standard output and error together.
 
-    `env` is added to the environment. `want` is the exit status asked for, None for any.
+    `env` is added to the environment; None takes a variable out of it. `want` is the exit
+    status asked for, None for any.
 
     Raises:
         CommandFailed: another status, or no end within `limit_seconds`; with the last output.
     """
+    environment = {name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None}
     shown = " ".join(str(part) for part in command)
     try:
         done = subprocess.run(
             [str(part) for part in command],
             cwd=cwd,
-            env={**os.environ, **(env or {})},
+            env=environment,
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
             stdout=subprocess.PIPE,

@@ -9,21 +9,7 @@ from typing import Any
 import psycopg
 from psycopg import conninfo
 
-from doc_rag.store.schema import GOOD_PGVECTOR
-
-OUR_TABLES = (
-    "doc_rag_migrations",
-    "collections",
-    "generations",
-    "documents",
-    "document_texts",
-    "doc_chunks",
-    "embeddings_staged",
-    "term_stats",
-    "jobs",
-    "usage",
-)
-_OURS = re.compile(rf"({'|'.join(OUR_TABLES)}|doc_chunks_g\d+)")
+from doc_rag.store.schema import GOOD_PGVECTOR, migrations
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +47,14 @@ def client_address(connection: psycopg.Connection[Any]) -> tuple[str, str]:
     return conninfo.make_conninfo("", **kept), connection.info.password or ""
 
 
+def our_tables() -> re.Pattern[str]:
+    """The names that our migrations give to tables; a generation's partition among them."""
+    made = {
+        name for _, text in migrations() for name in re.findall(r"^create table (\w+)", text, re.MULTILINE)
+    }
+    return re.compile(rf"({'|'.join(sorted(made))}|doc_rag_migrations|doc_chunks_g\d+)")
+
+
 def what_is_there(connection: psycopg.Connection[Any]) -> list[str]:
     """What keeps this database from being one to restore into, as phrases; empty where nothing does.
 
@@ -73,7 +67,8 @@ def what_is_there(connection: psycopg.Connection[Any]) -> list[str]:
         " and not exists (select from pg_depend d where d.classid = 'pg_class'::regclass and d.objid = c.oid"
         " and d.deptype = 'e') order by c.relname"
     ).fetchall()
-    found = [f"a table {name}" for (name,) in names if not _OURS.fullmatch(name)]
+    ours = our_tables()
+    found = [f"a table {name}" for (name,) in names if not ours.fullmatch(name)]
     collections = connection.execute("select name from collections order by name").fetchall()
     return [f"the collection {name}" for (name,) in collections] + found
 
