@@ -19,6 +19,7 @@ import yaml
 
 from doc_rag import __version__
 from doc_rag.settings import VARIABLES, load_settings
+from tests.support.written_tables import modules, settings_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -61,10 +62,8 @@ def rows(text: str) -> list[list[str]]:
 
 
 def test_the_readme_has_every_setting_with_its_default_and_help() -> None:
-    found = {row[0].strip("`"): row[1:] for row in rows(README) if len(row) == 3}
-    for variable in VARIABLES:
-        default = f"`{variable.default}`" if variable.default else "unset"
-        assert found.get(variable.name) == [default, variable.help], variable.name
+    missing = [row for row in settings_rows() if row not in README.splitlines()]
+    assert missing == [], "run: python -m tests.support.written_tables"
 
 
 def test_the_readme_names_no_setting_that_does_not_exist() -> None:
@@ -263,11 +262,9 @@ def test_the_readme_has_the_default_model_of_each_provider() -> None:
 
 
 def test_the_map_of_modules_has_every_module_and_no_other() -> None:
-    from tests.support.module_map import modules
-
     section = ARCHITECTURE.split("## Module map", 1)[1].split("\n## ", 1)[0]
     mapped = {span for row in rows(section) for span in SPAN.findall(row[0])} - {"src/doc_rag/"}
-    assert mapped == modules().keys(), "run: python -m tests.support.module_map"
+    assert mapped == modules().keys(), "run: python -m tests.support.written_tables"
 
 
 def imports_of(path: Path) -> set[str]:
