@@ -10,11 +10,13 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from unittest.mock import patch
+
+from psycopg import sql
 
 from benchmarks import labelled
 from benchmarks.labelled import LabelledSet
@@ -24,11 +26,12 @@ from doc_rag.records import QueryAnswer
 from doc_rag.service import KnowledgeBase
 from doc_rag.settings import load_settings
 from doc_rag.store import catalog
+from doc_rag.store.queries import partition_name
 
 SETS = ("cranfield", "anthropic-docs", "cacm")
 CHUNKS_RANKED = 100
 Rankings = Mapping[str, Sequence[str]]
-CONTEXTS = ("both", "embedded", "text", "none")
+CONTEXTS = ("both", "text", "none")
 
 
 def main() -> int:
@@ -40,7 +43,7 @@ def main() -> int:
         nargs="+",
         default=["both"],
         choices=CONTEXTS,
-        help="put title and heading path in front of what is embedded, of the full text, of both or of none",
+        help="put title and heading path in front of embedded text and full text, of full text alone, or of none",
     )
     arguments = parser.parse_args()
     if not labelled.SHARED.is_dir():
@@ -51,7 +54,6 @@ def main() -> int:
         os.chmod(scratch, 0o711)  # an embedded Postgres of root's runs as another user
         for name in arguments.sets:
             labelled_set = _first(labelled.load(name, Path(scratch)), arguments.queries)
-            _row(name, "", "bm25s", evaluate(bm25(labelled_set), labelled_set.qrels))
             for context in arguments.context:
                 for ranking, found in measure(labelled_set, Path(scratch), context).items():
                     _row(name, context, ranking, evaluate(found, labelled_set.qrels))
@@ -81,6 +83,7 @@ def measure(labelled_set: LabelledSet, scratch: Path, context: str) -> dict[str,
     with KnowledgeBase(load_settings(environ)) as kb, _context(context):
         kb.reindex_docs()
         found: dict[str, Rankings] = {"vector": _asked(kb, labelled_set)}
+        found["bm25s"] = bm25(kb, labelled_set)
         found["text"] = {query: _by_text(kb, labelled_set.queries[query]) for query in labelled_set.qrels}
     with KnowledgeBase(load_settings(environ | {"RAG_HYBRID_SEARCH": "true"})) as kb:
         found["hybrid"] = _asked(kb, labelled_set)
@@ -102,47 +105,48 @@ def _by_text(kb: KnowledgeBase, text: str) -> Sequence[str]:
     return _documents(hit.source for hit in found.hits)
 
 
-def _documents(sources: Any) -> list[str]:
+def _documents(sources: Iterable[str]) -> list[str]:
     """Document ids in the order of their first chunk."""
     return list(dict.fromkeys(Path(source).stem for source in sources))
 
 
 @contextmanager
-def _context(where: str) -> Any:
-    """Vary where title and heading path are put; the product itself does one of these, by the table's word."""
-    embedded_text = prepare.Prepared.embedded_text
-    prefix = prepare.context_prefix
+def _context(where: str) -> Iterator[None]:
+    """Vary where title and heading path are put; what the product itself does is "both", by the table's word."""
 
     def without(self: prepare.Prepared, i: int, document_prefix: str) -> str:
         return document_prefix + self.chunks[i].content
 
-    try:
+    with ExitStack() as stack:
         if where in ("text", "none"):
-            prepare.Prepared.embedded_text = without  # type: ignore[method-assign]
+            stack.enter_context(patch.object(prepare.Prepared, "embedded_text", without))
         if where == "none":
-            prepare.context_prefix = lambda title, path: ""
+            stack.enter_context(patch.object(prepare, "context_prefix", lambda title, path: ""))
         yield
-    finally:
-        prepare.Prepared.embedded_text = embedded_text  # type: ignore[method-assign]
-        prepare.context_prefix = prefix
 
 
-def bm25(labelled_set: LabelledSet) -> Rankings:
-    """Rankings by `bm25s` (Lucene's variant, English stemmer and stop words) over whole documents."""
+def bm25(kb: KnowledgeBase, labelled_set: LabelledSet) -> Rankings:
+    """Rankings by `bm25s` (Lucene's variant, English stemmer and stop words) over the chunks of the index."""
     import bm25s
     import Stemmer
 
-    documents = labelled.texts(labelled_set)
-    ids = list(documents)
+    with kb.database.connection() as connection:
+        live = catalog.live_generation(connection, kb.settings.collection)
+        rows = connection.execute(
+            sql.SQL("select source, content from {} order by id").format(partition_name(live.id))
+        ).fetchall()
     stemmer = Stemmer.Stemmer("english")
-    quiet = {"stopwords": "en", "stemmer": stemmer, "show_progress": False}
+    options = {"stopwords": "en", "stemmer": stemmer, "show_progress": False}
     index = bm25s.BM25()
-    index.index(bm25s.tokenize(list(documents.values()), **quiet), show_progress=False)
+    index.index(bm25s.tokenize([content for _, content in rows], **options), show_progress=False)
     asked = [labelled_set.queries[query] for query in labelled_set.qrels]
     found, _ = index.retrieve(
-        bm25s.tokenize(asked, **quiet), k=min(CHUNKS_RANKED, len(ids)), show_progress=False
+        bm25s.tokenize(asked, **options), k=min(CHUNKS_RANKED, len(rows)), show_progress=False
     )
-    return {query: [ids[i] for i in row] for query, row in zip(labelled_set.qrels, found, strict=True)}
+    return {
+        query: _documents(rows[i][0] for i in row)
+        for query, row in zip(labelled_set.qrels, found, strict=True)
+    }
 
 
 if __name__ == "__main__":

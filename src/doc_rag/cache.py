@@ -54,6 +54,4 @@ class QueryCache:
     def stats(self) -> CacheStats:
         with self._lock:
             self._entries.expire()
-            return CacheStats(
-                self._hits, self._misses, len(self._entries), self._max_size, self._ttl_seconds
-            )
+            return CacheStats(self._hits, self._misses, len(self._entries), self._max_size, self._ttl_seconds)

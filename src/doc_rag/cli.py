@@ -84,7 +84,9 @@ def _parser() -> argparse.ArgumentParser:
 def _add_ingest_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--docs", metavar="PATH", help="folder or file to index (default: RAG_DOCS_DIR)")
     parser.add_argument("--collection", metavar="NAME", help="collection to write (default: RAG_COLLECTION)")
-    parser.add_argument("--rebuild", action="store_true", help="embed everything again, beside the live index")
+    parser.add_argument(
+        "--rebuild", action="store_true", help="embed everything again, beside the live index"
+    )
     parser.add_argument(
         "--confirm-large-removal",
         action="store_true",
@@ -102,7 +104,9 @@ def _add_ingest_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_query_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("query", help="the question, in quotes")
-    parser.add_argument("-k", "--top-k", type=int, default=5, metavar="N", help="chunks to find, 1 to 100 (5)")
+    parser.add_argument(
+        "-k", "--top-k", type=int, default=5, metavar="N", help="chunks to find, 1 to 100 (5)"
+    )
     parser.add_argument("--collection", metavar="NAME", help="collection to ask (default: RAG_COLLECTION)")
     parser.add_argument("--all-collections", action="store_true", help="ask every collection")
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")

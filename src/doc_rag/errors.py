@@ -4,7 +4,6 @@ Each carries one sentence that names what was found, where it came from and what
 (`cli`, `mcp_server`, `http_app`) turn them into one line; nothing below the edges prints.
 """
 
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -8,15 +8,17 @@ from dataclasses import dataclass, field
 
 from doc_rag.embed.base import Embedder
 from doc_rag.generations import difference, known_dimensions, wanted_settings
-from doc_rag.ingest import PREPARE_WORKERS, WINDOW_TEXTS, preparing, unique_texts
+from doc_rag.ingest import PREPARE_WORKERS, preparing
 from doc_rag.plan import plan_removals
 from doc_rag.prepare import Prepared, prepare_all
-from doc_rag.records import Generation, GenerationSettings, IngestReport, Progress, Skip
+from doc_rag.records import Generation, GenerationSettings, IngestReport, Progress, Skip, Source
+from doc_rag.series import series_by_source
 from doc_rag.settings import Settings
 from doc_rag.sources import walk
 from doc_rag.store import catalog, documents, embeddings
 from doc_rag.store.documents import StoredState
 from doc_rag.store.pool import Database
+from doc_rag.storing import WINDOW_TEXTS, unique_texts
 
 UNKNOWN_DIMS = 1
 """Stands for a dimension that only an answer would tell. No stored key has it, so every text counts as new."""
@@ -65,7 +67,12 @@ def estimate(
     done = 0
     with preparing(settings, embedder, target, states) as preparer:
         window: list[Prepared] = []
-        for outcome in prepare_all(preparer.prepare, found.sources, workers=PREPARE_WORKERS):
+        series = series_by_source(s.name for s in found.sources) if settings.series_dedupe else {}
+
+        def prepared(source: Source) -> Prepared:
+            return preparer.prepare(source, series.get(source.name))
+
+        for outcome in prepare_all(prepared, found.sources, workers=PREPARE_WORKERS):
             done += 1
             on_progress(Progress("count", done, len(found.sources), outcome.source))
             _count_outcome(count, outcome, states)

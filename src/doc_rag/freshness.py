@@ -16,7 +16,9 @@ def compare(walk: Walk, indexed: Mapping[str, tuple[int, int]]) -> Staleness:
     gone = plan_removals(indexed, on_disk, walk.unreadable, guard_share=1.0, confirmed=True).drop
     return Staleness(
         new=tuple(sorted(on_disk.keys() - indexed.keys())),
-        changed=tuple(sorted(name for name in on_disk.keys() & indexed.keys() if on_disk[name] != indexed[name])),
+        changed=tuple(
+            sorted(name for name in on_disk.keys() & indexed.keys() if on_disk[name] != indexed[name])
+        ),
         removed=gone,
     )
 

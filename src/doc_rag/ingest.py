@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 import psycopg
 
 from doc_rag.embed.base import Embedder, Stopped
@@ -26,19 +25,19 @@ from doc_rag.records import (
     IngestReport,
     Progress,
     Skip,
-    Vector,
+    Source,
     Walk,
 )
+from doc_rag.series import Member, find_series
 from doc_rag.settings import Settings
+from doc_rag.sharing import shared_out
 from doc_rag.sources import walk
 from doc_rag.store import catalog, documents, embeddings
-from doc_rag.store.documents import NewChunks, StoredState
+from doc_rag.store.documents import StoredState
 from doc_rag.store.pool import Connection, Database
 from doc_rag.store.writing import Writer, writing
+from doc_rag.storing import Storing
 
-WINDOW_TEXTS = 512
-"""Chunks gathered from one or more documents before they are looked up and embedded together."""
-WINDOW_DOCUMENTS = 256
 PREPARE_WORKERS = 2
 BEAT_SECONDS = 5.0
 
@@ -199,24 +198,53 @@ class _Run:
         )
 
     def _store_all(self, target: Generation, states: dict[str, StoredState]) -> None:
-        others = catalog.generations_alike(self.connection, target)
-        with preparing(self.settings, self.embedder, target, states) as preparer:
-            window: list[Prepared] = []
-            texts = 0
-            prepared = prepare_all(preparer.prepare, self.found.sources, workers=PREPARE_WORKERS)
-            try:
-                for outcome in prepared:
-                    self._check_stopped()
-                    if not self._needs_storing(outcome):
-                        continue
-                    window.append(outcome)
-                    texts += len(outcome.chunks)
-                    if texts >= WINDOW_TEXTS or len(window) >= WINDOW_DOCUMENTS:
-                        self._store_window(target, states, others, window)
-                        window, texts = [], 0
-                self._store_window(target, states, others, window)
-            finally:
-                prepared.close()
+        storing = Storing(
+            self.connection,
+            target,
+            self.embedder,
+            self.stopped,
+            lambda prepared: self._stored(prepared, states),
+            self._refused,
+        )
+        series = find_series(s.name for s in self.found.sources) if self.settings.series_dedupe else {}
+        in_series = {member.source for members in series.values() for member in members}
+        alone = [source for source in self.found.sources if source.name not in in_series]
+        try:
+            with preparing(self.settings, self.embedder, target, states) as preparer:
+                self._store_each(storing, preparer, alone)
+                self._store_series(storing, preparer, series)
+            storing.flush()
+        finally:
+            self.tally.texts_embedded = storing.texts_embedded
+            self.tally.texts_reused = storing.texts_reused
+
+    def _store_each(self, storing: Storing, preparer: Preparer, sources: Sequence[Source]) -> None:
+        prepared = prepare_all(preparer.prepare, sources, workers=PREPARE_WORKERS)
+        try:
+            for outcome in prepared:
+                self._check_stopped()
+                if self._needs_storing(outcome):
+                    storing.add((outcome,))
+        finally:
+            prepared.close()
+
+    def _store_series(
+        self, storing: Storing, preparer: Preparer, series: Mapping[str, Sequence[Member]]
+    ) -> None:
+        """Each dated series as one unit, wholly anew where any of its documents changed, came or went."""
+        sources = {source.name: source for source in self.found.sources}
+        for key, members in series.items():
+            self._check_stopped()
+            files = [sources[member.source] for member in members]
+            outcomes = [preparer.prepare(file, key) for file in files]
+            stored = {name for name, state in preparer.states.items() if state.series == key}
+            if stored <= {file.name for file in files} and not any(o.document for o in outcomes):
+                for outcome in outcomes:
+                    self._needs_storing(outcome)
+                continue
+            outcomes = [preparer.prepare(file, key, again=True) for file in files]
+            changed = [outcome for outcome in outcomes if self._needs_storing(outcome)]
+            storing.add(shared_out(changed))
 
     def _needs_storing(self, outcome: Prepared) -> bool:
         """Count a file's outcome; True where it has a new version to store."""
@@ -232,70 +260,22 @@ class _Run:
         self._resolved(outcome.source)
         return False
 
-    def _store_window(
-        self,
-        target: Generation,
-        states: dict[str, StoredState],
-        others: Sequence[int],
-        window: Sequence[Prepared],
-    ) -> None:
-        """Look up, embed and store the documents of a window, each as soon as its last vector is there."""
-        texts = unique_texts(window, target.settings.document_prefix)
-        vectors = embeddings.find(self.connection, texts, target, others)
-        missing = [key for key in texts if key not in vectors]
-        self.tally.texts_reused += len(texts) - len(missing)
-        waiting = list(window)
-        waiting = self._store_complete(target, states, waiting, vectors)
-        batches = self.embedder.embed_documents([texts[key] for key in missing], self.stopped)
-        try:
-            for batch in batches:
-                arrived = {missing[i]: vector for i, vector in zip(batch.indexes, batch.vectors, strict=True)}
-                embeddings.stage(self.connection, arrived)
-                self.tally.texts_embedded += len(arrived)
-                vectors.update(arrived)
-                waiting = self._store_complete(target, states, waiting, vectors)
-        finally:
-            close = getattr(batches, "close", None)
-            if close:
-                close()
-        embeddings.unstage(self.connection, list(texts))
-
-    def _store_complete(
-        self,
-        target: Generation,
-        states: dict[str, StoredState],
-        waiting: list[Prepared],
-        vectors: dict[bytes, Vector],
-    ) -> list[Prepared]:
-        """Store the documents whose vectors are all there; return the others."""
-        left = []
-        for prepared in waiting:
-            if all(key in vectors for key in prepared.embed_keys):
-                self._store(target, states, prepared, vectors)
-            else:
-                left.append(prepared)
-        return left
-
-    def _store(
-        self,
-        target: Generation,
-        states: dict[str, StoredState],
-        prepared: Prepared,
-        vectors: dict[bytes, Vector],
-    ) -> None:
-        document = prepared.document
-        assert document is not None  # only those with a new version are in a window
-        new = None
-        if prepared.chunks:
-            matrix = np.stack([vectors[key] for key in prepared.embed_keys])
-            new = NewChunks(prepared.chunks, prepared.contexts, prepared.embed_keys, matrix)
-        documents.replace(self.connection, target, document, new)
+    def _stored(self, prepared: Prepared, states: Mapping[str, StoredState]) -> None:
+        """Count a document that is stored."""
+        assert prepared.document is not None  # else it would not have been stored
         self.tally.chunks_stored += len(prepared.chunks)
-        if document.status != "skipped":
-            if prepared.source in states:
-                self.tally.changed += 1
-            else:
+        state = states.get(prepared.source)
+        if prepared.document.status != "skipped":
+            if state is None:
                 self.tally.new += 1
+            elif state.content_hash == prepared.document.content_hash and state.status != "skipped":
+                self.tally.unchanged += 1  # only its share of a dated series is another
+            else:
+                self.tally.changed += 1
+        self._resolved(prepared.source)
+
+    def _refused(self, prepared: Prepared, reason: str) -> None:
+        self.tally.skips.append(Skip(prepared.source, reason))
         self._resolved(prepared.source)
 
     def _finish_rebuild(
@@ -376,11 +356,3 @@ def preparing(
             settings.max_file_mb * 1_000_000,
             states,
         )
-
-
-def unique_texts(window: Sequence[Prepared], document_prefix: str) -> dict[bytes, str]:
-    return {
-        key: prepared.embedded_text(i, document_prefix)
-        for prepared in window
-        for i, key in enumerate(prepared.embed_keys)
-    }

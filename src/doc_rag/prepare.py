@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from datetime import date
 
 from doc_rag.chunk import chunk_document, context_prefix
 from doc_rag.embed import embed_key
@@ -20,6 +21,7 @@ from doc_rag.extract import Extractor
 from doc_rag.records import Chunk, GenerationSettings, ModelIdentity, Skip, Source
 from doc_rag.sources import date_in_name, read_source
 from doc_rag.store.documents import NewDocument, StoredState
+from doc_rag.store.repeats import NewRepeat
 
 AHEAD_PER_WORKER = 4
 """How many files may be read ahead of the writer, a worker: what bounds the memory of a run."""
@@ -43,6 +45,10 @@ class Prepared:
     touched: tuple[int, int, int] | None = None
     """(document id, mtime_ns, size_bytes)."""
     skip: Skip | None = None
+    also_on: Sequence[tuple[date, ...]] = ()
+    """Of a member of a dated series: the other dates of each chunk that it holds."""
+    repeats: Sequence[NewRepeat] = ()
+    """Of a member of a dated series: the chunks that an earlier member holds."""
     warnings: tuple[str, ...] = ()
 
     def embedded_text(self, i: int, document_prefix: str) -> str:
@@ -62,25 +68,41 @@ class Preparer:
     max_file_bytes: int
     states: Mapping[str, StoredState] = field(repr=False)
 
-    def prepare(self, source: Source) -> Prepared:
-        """One file's outcome; never raises for what is wrong with the file."""
+    def prepare(self, source: Source, series: str | None = None, *, again: bool = False) -> Prepared:
+        """One file's outcome; never raises for what is wrong with the file.
+
+        `series` is the key of the dated series that it belongs to. With `again` a file is prepared
+        although its content is unchanged.
+        """
         try:
             data, mtime_ns, size_bytes = read_source(source, self.max_file_bytes)
         except ExtractionError as error:
             return Prepared(source.name, skip=Skip(source.name, str(error)))
         content_hash = hashlib.sha256(data).digest()
         state = self.states.get(source.name)
-        if state and state.content_hash == content_hash and self._still_holds(state):
+        if state and state.content_hash == content_hash and self._still_holds(state, series) and not again:
             touched = None
             if (state.mtime_ns, state.size_bytes) != (mtime_ns, size_bytes):
                 touched = (state.id, mtime_ns, size_bytes)
             skip = Skip(source.name, state.skip_reason or "") if state.status == "skipped" else None
             return Prepared(source.name, unchanged=True, touched=touched, skip=skip)
-        facts = NewDocument(source.name, source.raw_path, "skipped", content_hash, mtime_ns, size_bytes)
+        facts = NewDocument(
+            source.name,
+            source.raw_path,
+            "skipped",
+            content_hash,
+            mtime_ns,
+            size_bytes,
+            document_date=date_in_name(source.name),
+            series=series,
+        )
         return self._extracted(source, data, facts)
 
-    def _still_holds(self, state: StoredState) -> bool:
-        return state.status != "skipped" or state.skip_conditions == self.conditions
+    def _still_holds(self, state: StoredState, series: str | None) -> bool:
+        if state.status == "skipped" and state.skip_conditions != self.conditions:
+            return False
+        # Out of a series, or into one: what it shares with the others has to be looked at again.
+        return state.series == series
 
     def _extracted(self, source: Source, data: bytes, facts: NewDocument) -> Prepared:
         try:
@@ -105,7 +127,10 @@ class Preparer:
             skip_reason="; ".join(extracted.warnings) or None,
             text=extracted.text,
             title=extracted.title,
-            document_date=extracted.document_date or date_in_name(source.name),
+            # A member of a series is of the day in its name, whatever else it says of itself.
+            document_date=facts.document_date
+            if facts.series
+            else extracted.document_date or facts.document_date,
             tags=extracted.tags,
             pages=len(extracted.page_starts) or None,
         )
@@ -126,7 +151,7 @@ class Preparer:
 
 def prepare_all(
     prepare: Callable[[Source], Prepared], sources: Sequence[Source], *, workers: int
-) -> Iterator[Prepared]:
+) -> Generator[Prepared, None, None]:
     """Prepare files in `workers` threads, a bounded number ahead of the consumer, in the order of `sources`."""
     pool = ThreadPoolExecutor(workers, thread_name_prefix="prepare")
     waiting: deque[Future[Prepared]] = deque()

@@ -176,13 +176,13 @@ def test_an_interrupted_rebuild_goes_on_and_answers_from_the_old_meanwhile(
         nonlocal resolved
         resolved = getattr(progress, "done", 0)
 
-    from doc_rag import ingest
+    from doc_rag import storing
 
-    ingest_window, ingest.WINDOW_DOCUMENTS = ingest.WINDOW_DOCUMENTS, 2
+    window, storing.WINDOW_DOCUMENTS = storing.WINDOW_DOCUMENTS, 2
     try:
         stopped = kb.reindex_docs(force_rebuild=True, progress=count, stopped=lambda: resolved >= 4)
     finally:
-        ingest.WINDOW_DOCUMENTS = ingest_window
+        storing.WINDOW_DOCUMENTS = window
     assert stopped.interrupted
     assert kb.list_collections()[0].rebuilding
     assert len(kb.query_docs("number 3", top_k=8).passages) == 8

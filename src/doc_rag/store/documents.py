@@ -11,12 +11,14 @@ from pgvector import Vector as PgVector
 from psycopg.rows import class_row
 
 from doc_rag.records import Chunk, DocumentRecord, Generation, Vectors
+from doc_rag.store import repeats
 from doc_rag.store.pool import Connection
 from doc_rag.store.queries import on_partition, query
+from doc_rag.store.repeats import NewRepeat
 
 CHUNK_TYPES = (
     "text", "int4", "text", "int8", "text", "int4", "text", "text", "bytea",
-    "vector", "int4", "int4", "int4", "int4", "int4", "int4", "text[]",
+    "vector", "int4", "int4", "int4", "int4", "int4", "int4", "text[]", "date[]",
 )  # fmt: skip
 ID_HASH_CHARS = 8
 
@@ -32,6 +34,7 @@ class StoredState:
     content_hash: bytes
     mtime_ns: int
     size_bytes: int
+    series: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +54,27 @@ class NewDocument:
     document_date: date | None = None
     tags: tuple[str, ...] = ()
     pages: int | None = None
+    series: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NewChunks:
-    """A document's chunks with their vectors: four sequences of one length."""
+    """The chunks that a document holds, with their vectors: sequences of one length.
+
+    `also_on` may be empty where no chunk held on another date. `repeats` are those of a dated series
+    that earlier documents hold.
+    """
 
     chunks: Sequence[Chunk]
     contexts: Sequence[str]
     embed_keys: Sequence[bytes]
     vectors: Vectors
+    also_on: Sequence[tuple[date, ...]] = ()
+    repeats: Sequence[NewRepeat] = ()
+
+    def dates(self, i: int) -> tuple[date, ...]:
+        """The other dates of chunk i."""
+        return self.also_on[i] if self.also_on else ()
 
 
 def states(connection: Connection, generation_id: int) -> dict[str, StoredState]:
@@ -75,6 +89,11 @@ def stats(connection: Connection, generation_id: int) -> dict[str, tuple[int, in
     return {source: (mtime_ns, size_bytes) for source, mtime_ns, size_bytes in rows}
 
 
+def chunk_id(number: int, content_hash: bytes) -> str:
+    """An id that is never given out twice and carries part of its document's hash: a stale one shows."""
+    return f"{number:x}-{content_hash.hex()[:ID_HASH_CHARS]}"
+
+
 def replace(
     connection: Connection, generation: Generation, document: NewDocument, new: NewChunks | None
 ) -> None:
@@ -84,24 +103,9 @@ def replace(
     leave dead tuples in the HNSW index for nothing.
     """
     with connection.transaction():
+        _release(connection, generation, document.source)
         row = connection.execute(
-            query("document_upsert"),
-            {
-                "generation_id": generation.id,
-                "source": document.source,
-                "raw_path": document.raw_path,
-                "status": document.status,
-                "skip_reason": document.skip_reason,
-                "skip_conditions": document.skip_conditions,
-                "content_hash": document.content_hash,
-                "mtime_ns": document.mtime_ns,
-                "size_bytes": document.size_bytes,
-                "title": document.title,
-                "document_date": document.document_date,
-                "tags": list(document.tags),
-                "pages": document.pages,
-                "chunk_count": len(new.chunks) if new else 0,
-            },
+            query("document_upsert"), _document_row(generation, document, new)
         ).fetchone()
         assert row is not None  # an upsert with "returning" has one
         document_id = int(row[0])
@@ -112,8 +116,44 @@ def replace(
                 query("document_text_upsert"), {"document_id": document_id, "text": document.text}
             )
         _replace_chunks(connection, generation, document_id, document, new)
+        if new:
+            repeats.add(connection, generation, document_id, new.repeats)
         if generation.state == "live":
             connection.execute(query("collection_touch"), {"collection_id": generation.collection_id})
+
+
+def replace_all(
+    connection: Connection, generation: Generation, versions: Sequence[tuple[NewDocument, NewChunks | None]]
+) -> None:
+    """`replace` several documents that share chunks, in order of date, in one transaction."""
+    with connection.transaction():
+        if len(versions) > 1:
+            # First nobody repeats anything: then no chunk changes hands on the way, and its row can stay.
+            for document, _ in versions:
+                document_id = _document_id(connection, generation, document.source)
+                if document_id is not None:
+                    repeats.withdraw(connection, generation, document_id)
+        for document, new in versions:
+            replace(connection, generation, document, new)
+
+
+def _document_row(generation: Generation, document: NewDocument, new: NewChunks | None) -> dict[str, Any]:
+    row = {name: getattr(document, name) for name in NewDocument.__dataclass_fields__ if name != "text"}
+    count = len(new.chunks) if new else 0
+    return row | {"generation_id": generation.id, "tags": list(document.tags), "chunk_count": count}
+
+
+def _document_id(connection: Connection, generation: Generation, source: str) -> int | None:
+    row = connection.execute(
+        query("document_id_of"), {"generation_id": generation.id, "source": source}
+    ).fetchone()
+    return int(row[0]) if row else None
+
+
+def _release(connection: Connection, generation: Generation, source: str) -> None:
+    document_id = _document_id(connection, generation, source)
+    if document_id is not None:
+        repeats.release(connection, generation, document_id, chunk_id)
 
 
 def _replace_chunks(
@@ -124,29 +164,44 @@ def _replace_chunks(
     new: NewChunks | None,
 ) -> None:
     old = {
-        (*place[:-1], tuple(place[-1])): chunk_id
-        for chunk_id, *place in connection.execute(
+        (*place, tuple(heading_path)): (stored_id, tuple(also_on))
+        for stored_id, *place, heading_path, also_on in connection.execute(
             on_partition("chunks_of_document", generation.id), {"document_id": document_id}
         )
     }
     fresh: list[int] = []
     for i, chunk in enumerate(new.chunks if new else ()):
-        assert new is not None
-        if old.pop(_place(chunk, new.contexts[i], new.embed_keys[i]), None) is None:
+        assert new is not None  # else there is nothing to go through
+        kept = old.pop(_place(chunk, new.contexts[i], new.embed_keys[i]), None)
+        if kept is None:
             fresh.append(i)
+        elif kept[1] != new.dates(i):
+            connection.execute(
+                on_partition("chunk_also_on", generation.id), {"id": kept[0], "also_on": list(new.dates(i))}
+            )
     if old:
-        connection.execute(on_partition("chunks_delete_ids", generation.id), {"ids": list(old.values())})
-    if new is None or not fresh:
-        return
-    numbers = connection.execute(query("chunk_ids_reserve"), {"count": len(fresh)}).fetchall()
-    mark = document.content_hash.hex()[:ID_HASH_CHARS]
+        ids = [stored_id for stored_id, _ in old.values()]
+        connection.execute(on_partition("chunks_delete_ids", generation.id), {"ids": ids})
+    if new and fresh:
+        _copy_chunks(connection, generation, document_id, document, new, fresh)
+
+
+def _copy_chunks(
+    connection: Connection,
+    generation: Generation,
+    document_id: int,
+    document: NewDocument,
+    new: NewChunks,
+    positions: Sequence[int],
+) -> None:
+    numbers = connection.execute(query("chunk_ids_reserve"), {"count": len(positions)}).fetchall()
     with connection.cursor() as cursor, cursor.copy(on_partition("chunks_copy", generation.id)) as copy:
         copy.set_types(CHUNK_TYPES)
-        for (number,), i in zip(numbers, fresh, strict=True):
+        for (number,), i in zip(numbers, positions, strict=True):
             chunk = new.chunks[i]
             copy.write_row(
                 (
-                    f"{number:x}-{mark}",
+                    chunk_id(number, document.content_hash),
                     generation.id,
                     generation.collection,
                     document_id,
@@ -163,6 +218,7 @@ def _replace_chunks(
                     chunk.page_start,
                     chunk.page_end,
                     list(chunk.heading_path),
+                    list(new.dates(i)),
                 )
             )
 
@@ -194,6 +250,7 @@ def touch(connection: Connection, document_id: int, mtime_ns: int, size_bytes: i
 def delete(connection: Connection, generation: Generation, source: str) -> int | None:
     """Remove a document, its text and its chunks, in one transaction; the number of chunks, None if absent."""
     with connection.transaction():
+        _release(connection, generation, source)
         row = connection.execute(
             query("document_delete"), {"generation_id": generation.id, "source": source}
         ).fetchone()

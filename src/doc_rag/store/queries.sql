@@ -95,7 +95,7 @@ insert into term_stats (generation_id, lexeme, chunk_count)
 select %(generation_id)s, lexeme, count(*) from {partition}, unnest(tsvector_to_array(tsv)) as lexeme group by lexeme
 
 -- document_states: what is needed to compare the disk with the index
-select source, id, status, skip_reason, skip_conditions, content_hash, mtime_ns, size_bytes
+select source, id, status, skip_reason, skip_conditions, content_hash, mtime_ns, size_bytes, series
   from documents where generation_id = %(generation_id)s
 
 -- document_stats: what the staleness check compares with stat()
@@ -118,15 +118,16 @@ select d.source from documents d join collections c on c.live_generation_id = d.
 
 -- document_upsert: the row of a document's new version
 insert into documents (generation_id, source, raw_path, status, skip_reason, skip_conditions, content_hash, mtime_ns,
-                       size_bytes, title, document_date, tags, pages, chunk_count)
+                       size_bytes, title, document_date, tags, pages, series, chunk_count)
 values (%(generation_id)s, %(source)s, %(raw_path)s, %(status)s, %(skip_reason)s, %(skip_conditions)s,
         %(content_hash)s, %(mtime_ns)s, %(size_bytes)s, %(title)s, %(document_date)s, %(tags)s, %(pages)s,
-        %(chunk_count)s)
+        %(series)s, %(chunk_count)s)
 on conflict (generation_id, source) do update
    set raw_path = excluded.raw_path, status = excluded.status, skip_reason = excluded.skip_reason,
        skip_conditions = excluded.skip_conditions, content_hash = excluded.content_hash,
        mtime_ns = excluded.mtime_ns, size_bytes = excluded.size_bytes, title = excluded.title,
        document_date = excluded.document_date, tags = excluded.tags, pages = excluded.pages,
+       series = excluded.series,
        chunk_count = excluded.chunk_count, indexed_at = now()
 returning id
 
@@ -145,7 +146,7 @@ delete from documents where generation_id = %(generation_id)s and source = %(sou
 
 -- chunks_of_document: ids by position, content and embedding key, to keep the rows that did not change
 select id, chunk_index, embed_key, content, context, char_start, char_end, line_start, line_end, page_start, page_end,
-       heading_path
+       heading_path, also_on
   from {partition} where document_id = %(document_id)s
 
 -- chunks_delete_ids: rows of a changed document that no longer hold
@@ -159,8 +160,54 @@ select nextval('chunk_seq') from generate_series(1, %(count)s)
 
 -- chunks_copy: many chunks at once
 copy {partition} (id, generation_id, collection, document_id, source, chunk_index, content, context, embed_key,
-                  embedding, char_start, char_end, line_start, line_end, page_start, page_end, heading_path)
+                  embedding, char_start, char_end, line_start, line_end, page_start, page_end, heading_path, also_on)
 from stdin (format binary)
+
+-- chunk_also_on: a kept row whose dates changed; no index holds them, so the row is updated in place
+update {partition} set also_on = %(also_on)s where id = %(id)s
+
+-- repeats_clear: of a document that is about to be written anew
+delete from chunk_repeats where document_id = %(document_id)s
+
+-- repeats_withdraw: take a document's date off the chunks that it repeats
+update {partition} c set also_on = array_remove(c.also_on, d.document_date)
+  from chunk_repeats r join documents d on d.id = r.document_id
+ where r.document_id = %(document_id)s and c.id = r.chunk_id
+
+-- repeats_heirs: who takes over which chunk of a document: the earliest that repeats it
+select distinct on (r.chunk_id) r.chunk_id, r.document_id, r.chunk_index, d.source, d.document_date, d.content_hash,
+       r.char_start, r.char_end, r.line_start, r.line_end, r.page_start, r.page_end
+  from chunk_repeats r
+  join {partition} c on c.id = r.chunk_id
+  join documents d on d.id = r.document_id
+ where c.document_id = %(document_id)s
+ order by r.chunk_id, d.document_date, r.chunk_index
+
+-- repeats_hand_over: the chunk, with a new id, now stands in its heir's document
+update {partition}
+   set id = %(new_id)s, document_id = %(document_id)s, source = %(source)s, chunk_index = %(chunk_index)s,
+       char_start = %(char_start)s, char_end = %(char_end)s, line_start = %(line_start)s, line_end = %(line_end)s,
+       page_start = %(page_start)s, page_end = %(page_end)s, also_on = array_remove(also_on, %(document_date)s)
+ where id = %(chunk_id)s
+
+-- repeats_follow: the other documents that repeat it point at the new id; the heir repeats it no more
+with heir as (delete from chunk_repeats where document_id = %(document_id)s and chunk_index = %(chunk_index)s)
+update chunk_repeats set chunk_id = %(new_id)s
+ where chunk_id = %(chunk_id)s and not (document_id = %(document_id)s and chunk_index = %(chunk_index)s)
+
+-- repeats_count: the heir has one chunk more
+update documents set chunk_count = chunk_count + 1 where id = %(document_id)s
+
+-- repeat_insert: a chunk that an earlier document of the series holds
+insert into chunk_repeats (document_id, chunk_index, chunk_id, char_start, char_end, line_start, line_end,
+                           page_start, page_end)
+select %(document_id)s, %(chunk_index)s, c.id, %(char_start)s, %(char_end)s, %(line_start)s, %(line_end)s,
+       %(page_start)s, %(page_end)s
+  from {partition} c join documents d on d.id = c.document_id
+ where d.generation_id = %(generation_id)s and d.source = %(holder)s and c.chunk_index = %(holder_index)s
+
+-- document_id_of: a document's id by its source
+select id from documents where generation_id = %(generation_id)s and source = %(source)s
 
 -- embeddings_stored: vectors of stored chunks by key, in one generation's partition
 select distinct on (embed_key) embed_key, embedding from {partition} where embed_key = any(%(keys)s)

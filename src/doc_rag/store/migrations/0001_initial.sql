@@ -66,6 +66,8 @@ create table documents (
     title           text,
     document_date   date,
     tags            text[] not null default array[]::text[],
+    -- The dated series whose repeated chunks this document shares, null where it stands alone.
+    series          text,
     pages           integer,
     chunk_count     integer not null default 0,
     indexed_at      timestamptz not null default now(),
@@ -110,6 +112,23 @@ create table doc_chunks (
 create index doc_chunks_document on doc_chunks (document_id, chunk_index);
 create index doc_chunks_embed_key on doc_chunks (embed_key);
 create index doc_chunks_tsv on doc_chunks using gin (tsv);
+
+-- A chunk of a dated series that an earlier document already has, word for word and under the same heading:
+-- where it is in this document, and which stored chunk stands for it. When that one's document is edited
+-- or removed, the earliest document that repeats it takes it over.
+create table chunk_repeats (
+    document_id     bigint not null references documents on delete cascade,
+    chunk_index     integer not null,
+    chunk_id        text not null,
+    char_start      integer not null,
+    char_end        integer not null,
+    line_start      integer not null,
+    line_end        integer not null,
+    page_start      integer,
+    page_end        integer,
+    primary key (document_id, chunk_index)
+);
+create index chunk_repeats_chunk on chunk_repeats (chunk_id);
 
 -- Vectors of a run that is under way, written as each answer returns and cleared once stored: a run that
 -- is killed pays for nothing twice.

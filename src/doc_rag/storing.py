@@ -1,0 +1,120 @@
+"""Prepared documents become stored ones: look their texts up, embed what is missing, write each in one transaction.
+
+A unit is what one transaction writes: a document, or all documents of a dated series. Units are
+gathered into a window, so that many small documents share a provider's batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import psycopg
+
+from doc_rag.embed.base import Embedder, Stopped
+from doc_rag.prepare import Prepared
+from doc_rag.records import Generation, Vector
+from doc_rag.store import catalog, documents, embeddings
+from doc_rag.store.documents import NewChunks, NewDocument
+from doc_rag.store.pool import Connection
+
+WINDOW_TEXTS = 512
+"""Chunks gathered from one or more units before they are looked up and embedded together."""
+WINDOW_DOCUMENTS = 256
+
+Unit = tuple[Prepared, ...]
+
+
+@dataclass(slots=True)
+class Storing:
+    """Stores units into one generation over the connection that holds the write lock."""
+
+    connection: Connection
+    generation: Generation
+    embedder: Embedder
+    stopped: Stopped
+    on_stored: Callable[[Prepared], None]
+    on_refused: Callable[[Prepared, str], None]
+    """Told of a document that Postgres would not take, with its reason; the run goes on."""
+    texts_embedded: int = 0
+    texts_reused: int = 0
+    _window: list[Unit] = field(default_factory=list)
+    _texts: int = 0
+    _others: list[int] | None = None
+
+    def add(self, unit: Unit) -> None:
+        """Store a unit, now or with those that follow. Raises as the embedder does."""
+        self._window.append(unit)
+        self._texts += sum(len(prepared.chunks) for prepared in unit)
+        if self._texts >= WINDOW_TEXTS or len(self._window) >= WINDOW_DOCUMENTS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Store what is waiting, each unit as soon as its last vector is there."""
+        window, self._window, self._texts = self._window, [], 0
+        if not window:
+            return
+        texts = unique_texts([p for unit in window for p in unit], self.generation.settings.document_prefix)
+        vectors = embeddings.find(self.connection, texts, self.generation, self._alike())
+        missing = [key for key in texts if key not in vectors]
+        self.texts_reused += len(texts) - len(missing)
+        waiting = self._store_complete(window, vectors)
+        for batch in self.embedder.embed_documents([texts[key] for key in missing], self.stopped):
+            arrived = {missing[i]: vector for i, vector in zip(batch.indexes, batch.vectors, strict=True)}
+            embeddings.stage(self.connection, arrived)
+            self.texts_embedded += len(arrived)
+            vectors.update(arrived)
+            waiting = self._store_complete(waiting, vectors)
+        embeddings.unstage(self.connection, list(texts))
+
+    def _alike(self) -> list[int]:
+        if self._others is None:
+            self._others = catalog.generations_alike(self.connection, self.generation)
+        return self._others
+
+    def _store_complete(self, waiting: Sequence[Unit], vectors: dict[bytes, Vector]) -> list[Unit]:
+        """Store the units whose vectors are all there; return the others."""
+        left = []
+        for unit in waiting:
+            if all(key in vectors for prepared in unit for key in prepared.embed_keys):
+                self._store(unit, vectors)
+            else:
+                left.append(unit)
+        return left
+
+    def _store(self, unit: Unit, vectors: dict[bytes, Vector]) -> None:
+        try:
+            documents.replace_all(
+                self.connection, self.generation, [_new_version(prepared, vectors) for prepared in unit]
+            )
+        except (psycopg.DataError, psycopg.errors.ProgramLimitExceeded) as error:
+            for prepared in unit:
+                self.on_refused(prepared, f"the database refused it: {' '.join(str(error).split())}")
+            return
+        for prepared in unit:
+            self.on_stored(prepared)
+
+
+def _new_version(prepared: Prepared, vectors: dict[bytes, Vector]) -> tuple[NewDocument, NewChunks | None]:
+    assert prepared.document is not None  # only those with a new version are in a unit
+    if not prepared.chunks and not prepared.repeats:
+        return prepared.document, None
+    rows = [vectors[key] for key in prepared.embed_keys]
+    return prepared.document, NewChunks(
+        prepared.chunks,
+        prepared.contexts,
+        prepared.embed_keys,
+        np.stack(rows) if rows else np.empty((0, 0), np.float32),
+        prepared.also_on,
+        prepared.repeats,
+    )
+
+
+def unique_texts(prepared: Sequence[Prepared], document_prefix: str) -> dict[bytes, str]:
+    """Every text to embed once, by its key."""
+    return {
+        key: each.embedded_text(i, document_prefix)
+        for each in prepared
+        for i, key in enumerate(each.embed_keys)
+    }
