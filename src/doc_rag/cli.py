@@ -98,6 +98,11 @@ def _add_ingest_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wait", action="store_true", help="wait for another run on this collection instead of giving up"
     )
+    parser.add_argument(
+        "--no-series-dedupe",
+        action="store_true",
+        help="store what repeats in name-YYYY-MM-DD files each time (default: RAG_SERIES_DEDUPE)",
+    )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(command=_ingest)
 
@@ -148,7 +153,13 @@ def _ingest(arguments: argparse.Namespace) -> int:
     from doc_rag.render import render_ingest_report
     from doc_rag.service import KnowledgeBase
 
-    settings = _settings({"RAG_DOCS_DIR": arguments.docs, "RAG_COLLECTION": arguments.collection})
+    settings = _settings(
+        {
+            "RAG_DOCS_DIR": arguments.docs,
+            "RAG_COLLECTION": arguments.collection,
+            "RAG_SERIES_DEDUPE": "false" if arguments.no_series_dedupe else None,
+        }
+    )
     failure: IngestFailed | None = None
     with KnowledgeBase(settings) as kb, showing_progress(sys.stderr) as progress, _stopping() as stopped:
         try:
