@@ -9,12 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from doc_rag.embed import Embedder, make_embedder
+from doc_rag.embed import Embedder, make_embedder, retry
 from doc_rag.records import GenerationSettings, UsageEvent
 from tests.providers.servers import AzureServer, OpenAIServer, VoyageServer
 from tests.providers.wire import ProviderServer
 
 SERVERS = {"voyage": VoyageServer, "openai": OpenAIServer, "azure-openai": AzureServer}
+
+
+@pytest.fixture(autouse=True)
+def _short_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first wait is 20 ms: the course of a backoff is tested by itself, in tests/unit."""
+    monkeypatch.setattr(retry, "FIRST_WAIT_SECONDS", 0.02)
 
 
 @pytest.fixture

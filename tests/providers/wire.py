@@ -33,6 +33,7 @@ class Fault:
     body: bytes = b""
     content_type: str = "application/json"
     spoil: Callable[[Json], Json] | None = None
+    seconds: float = 0.0
 
 
 def rate_limited(retry_after: str | None = None, message: str = "Rate limit reached.") -> Fault:
@@ -57,6 +58,11 @@ def html_page(code: int = 502) -> Fault:
 def hang() -> Fault:
     """No answer until the client gives up or the server is closed."""
     return Fault("hang")
+
+
+def slow(seconds: float) -> Fault:
+    """A good answer that takes its time."""
+    return Fault("slow", seconds=seconds)
 
 
 def cut() -> Fault:
@@ -302,6 +308,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(provider, request, fault)
 
     def _answer(self, provider: ProviderServer, request: Recorded, fault: Fault | None) -> None:
+        if fault and fault.seconds:
+            provider.closing.wait(fault.seconds)
         try:
             answer, code = provider.answer(request), 200
         except Refused as refused:

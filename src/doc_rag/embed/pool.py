@@ -83,7 +83,8 @@ class Pool(Generic[Task, Result]):
                 raise failure
         finally:
             self._ended.set()
-            until = time.monotonic() + AFTER_CLOSE_SECONDS
+            # A thread that outlasted the deadline hangs in a call: it ends with the call, or the process.
+            until = min(deadline, time.monotonic() + AFTER_CLOSE_SECONDS)
             for thread in self._threads:
                 thread.join(max(0.0, until - time.monotonic()))
 

@@ -111,20 +111,17 @@ class RemoteEmbedder:
             todo = [batch]
             while todo:
                 part = todo.pop()
-                size = sum(tokens[k] for k in part)
                 try:
                     vectors = self._calls.vectors(
                         [self._document_prefix + texts[k] for k in part],
                         "document",
                         self._document_policy,
                         ended,
-                        estimated_tokens=size,
+                        estimated_tokens=sum(tokens[k] for k in part),
                     )
                 except CallFailed as refused:
                     if len(part) > 1:
-                        _learn(batches, refused, len(part), size)
-                        half = len(part) // 2
-                        todo += [part[half:], part[:half]]
+                        todo += _smaller(part, tokens, refused, batches)[::-1]
                         continue
                 else:
                     emit(EmbeddedBatch(part, vectors))
@@ -195,11 +192,23 @@ class RemoteEmbedder:
         return unit
 
 
-def _learn(batches: Batches, refused: CallFailed, items: int, tokens: int) -> None:
-    """Make the batches to come as small as the refusal of one of `items` texts and `tokens` suggests."""
-    if refused.tokens_per_minute is not None:
-        batches.limit(tokens=refused.tokens_per_minute)
-    elif refused.is_about_batch and "token" in refused.reason.lower():
-        batches.limit(tokens=tokens // 2)
+def _smaller(
+    part: tuple[int, ...], tokens: Sequence[int], refused: CallFailed, batches: Batches
+) -> list[tuple[int, ...]]:
+    """`part` in smaller pieces, in order; the batches to come are made as small as the refusal suggests.
+
+    Halves, where the provider does not say what it would take. A refusal over one text of the batch says
+    nothing about the others, so that it makes no later batch smaller.
+    """
+    limit = refused.tokens_per_minute
+    size = sum(tokens[k] for k in part)
+    if limit is not None:
+        batches.limit(tokens=limit)
+        pieces = Batches([tokens[k] for k in part], len(part), limit)
+        return [tuple(part[k] for k in piece) for piece in iter(pieces.take, None)]
+    if refused.is_about_batch and "token" in refused.reason.lower():
+        batches.limit(tokens=size // 2)
     elif refused.is_about_batch:
-        batches.limit(items=items // 2)
+        batches.limit(items=len(part) // 2)
+    half = len(part) // 2
+    return [part[:half], part[half:]]

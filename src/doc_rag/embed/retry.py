@@ -19,6 +19,8 @@ from doc_rag.embed.failures import CallFailed, Kind
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+FIRST_WAIT_SECONDS = 0.25
+LONGEST_WAIT_SECONDS = 30.0
 BAD_ANSWERS_TRIED = 3
 POLL_SECONDS = 0.2
 
@@ -29,12 +31,10 @@ class RetryPolicy:
 
     budget_seconds: float
     attempt_seconds: float
-    first_wait_seconds: float = 0.25
-    longest_wait_seconds: float = 30.0
 
     def wait_seconds(self, attempt: int) -> float:
         """Exponential in the failed attempts (1, 2, ...), between half and all of it by chance."""
-        full = min(self.longest_wait_seconds, self.first_wait_seconds * 2.0 ** (attempt - 1))
+        full = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** (attempt - 1))
         return full * random.uniform(0.5, 1.0)
 
 
