@@ -140,11 +140,12 @@ def _split(
 
 def _is_wrapped(sample: str) -> bool:
     """Whether the lines of a plain text are one running text set in lines, rather than entries of their own."""
-    lines = [line.strip() for line in sample.split("\n")[:-1]]
-    if len(lines) < 2:
+    lines = [line.strip() for line in sample.split("\n")]
+    if len(lines) < 3:
         return False
-    running = sum(1 for line in lines if len(line) >= 40 and (line[-1].isalnum() or line[-1] in ",-"))
-    return running >= 0.6 * len(lines)
+    full = sum(1 for line in lines[:-1] if len(line) >= 40 and (line[-1].isalnum() or line[-1] in ",-"))
+    goes_on = sum(1 for line in lines[1:] if line[:1].islower())
+    return full >= 0.6 * (len(lines) - 1) and goes_on >= 0.4 * (len(lines) - 1)
 
 
 @lru_cache(maxsize=256)

@@ -55,7 +55,7 @@ def chunk_document(
         if max_tokens and count_tokens:
             prefix = prefix_for(section.heading_path) if prefix_for else ""
             limit = _TokenLimit(text, count_tokens, _budget(max_tokens, prefix, count_tokens), overlap)
-            spans = (part for span in spans for part in limit.fit(span))
+            spans = limit.fit(spans)
         chunks.extend(make(len(chunks), span, section.heading_path) for span in _with_words(text, spans))
     return chunks
 
@@ -163,19 +163,29 @@ class _TokenLimit:
     def __init__(self, text: str, count_tokens: Callable[[str], int], budget: int, overlap: int) -> None:
         self._text, self._count, self._budget, self._overlap = text, count_tokens, budget, overlap
 
-    def fit(self, span: Span) -> Sequence[Span]:
-        start, end = span
-        content = self._text[start:end]
+    def fit(self, spans: Iterable[Span]) -> Iterator[Span]:
+        """The spans, with those that are too long cut."""
+        last: Span | None = None
+        for start, end in spans:
+            fits = self._fits(start, end)
+            if last and start < last[1] and (not fits or start < (last[0] + last[1]) // 2):
+                # What the span shares with the one before was cut with that one.
+                start = trim(self._text, last[1], end)[0]
+                fits = fits or self._fits(start, end)
+            for part in ((start, end),) if fits else self._cut(start, end):
+                yield part
+                last = part
+
+    def _fits(self, start: int, end: int) -> bool:
         # No tokenizer makes more tokens than bytes: most chunks need no counting.
-        if 4 * len(content) <= self._budget or end - start <= 1:
-            return (span,)
-        tokens = self._count(content)
-        if tokens <= self._budget:
-            return (span,)
+        if 4 * (end - start) <= self._budget or end - start <= 1:
+            return True
+        return self._count(self._text[start:end]) <= self._budget
+
+    def _cut(self, start: int, end: int) -> Sequence[Span]:
         # Equal parts, with some room for tokens being spread unevenly.
         length = end - start
-        parts = -(-tokens // self._budget)
-        size = min(-(-length * 11 // (10 * parts)), length - 1)
-        overlap = min(self._overlap, size // 8)
-        smaller = _spans(self._text, [Block(start, end)], size, overlap, markdown=False)
-        return [part for each in smaller for part in self.fit(each)]
+        parts = -(-self._count(self._text[start:end]) // self._budget)
+        size = max(1, min(-(-length * 11 // (10 * parts)), length - 1))
+        smaller = _spans(self._text, [Block(start, end)], size, min(self._overlap, size // 8), markdown=False)
+        return list(self.fit(smaller))

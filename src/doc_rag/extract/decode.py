@@ -149,7 +149,8 @@ def _wide_codec(data: bytes) -> str | None:
 def _decode_legacy(data: bytes) -> tuple[str, str]:
     from charset_normalizer import from_bytes
 
-    matches = from_bytes(_telling_lines(data))
+    sample = _telling_lines(data)
+    matches = from_bytes(sample)
     best = matches.best()
     if best is None:
         raise ExtractionError("is in no text encoding that can be recognised; save it as UTF-8")
@@ -157,8 +158,10 @@ def _decode_legacy(data: bytes) -> tuple[str, str]:
     candidates = [name for name in _COMMON if name in fits]
     if {"cp1252", "cp1254"} <= fits and _looks_turkish(data):
         candidates.insert(0, "cp1254")
-    if best.encoding.startswith("mac_latin2"):
-        candidates.insert(0, "mac_roman")
+    if best.encoding.startswith("mac_"):
+        # French on Windows is taken for Hungarian on a Mac: look at where its signs stand in words.
+        latin = ("cp1252", "mac_roman", best.encoding)
+        candidates = sorted(latin, key=lambda codec: -_plausibility(sample.decode(codec, errors="replace")))
     for codec in dict.fromkeys([*candidates, best.encoding]):
         try:
             return data.decode(codec), codec
@@ -178,6 +181,18 @@ def _telling_lines(data: bytes) -> bytes:
         if room <= 0:
             break
     return b"".join(telling)
+
+
+def _plausibility(text: str) -> int:
+    """How well the characters beyond ASCII stand where they are: letters in words, signs between them."""
+    score = 0
+    for match in re.finditer(r"([a-z]?)([^\x00-\x7f])([a-z]?)", text):
+        before, found, after = match.groups()
+        if found in "\u2018\u2019\u201c\u201d\u2013\u2014\u2026\u00ab\u00bb\u00a0" or found.islower():
+            score += 1
+        elif before or (after and not found.isupper()):
+            score -= 1
+    return score
 
 
 def _looks_turkish(data: bytes) -> bool:
