@@ -64,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 INGEST_HELP = "Bring the index of a collection up to date with a folder or a file."
 SERVE_HELP = "Serve the eight tools to MCP clients, over stdio or over HTTP with a bearer token."
+WATCH_HELP = "Ingest now and after every change of the folder, until stopped."
 QUERY_HELP = "Ask the index, and print the passages with their citations."
 STATUS_HELP = "Say which database is in use, what is indexed, and what was sent to providers."
 
@@ -75,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"doc-rag {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_ingest_arguments(commands.add_parser("ingest", help=INGEST_HELP, description=INGEST_HELP))
+    _add_watch_arguments(commands.add_parser("watch", help=WATCH_HELP, description=WATCH_HELP))
     _add_query_arguments(commands.add_parser("query", help=QUERY_HELP, description=QUERY_HELP))
     _add_status_arguments(commands.add_parser("status", help=STATUS_HELP, description=STATUS_HELP))
     _add_serve_arguments(commands.add_parser("serve", help=SERVE_HELP, description=SERVE_HELP))
@@ -105,6 +107,12 @@ def _add_ingest_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(command=_ingest)
+
+
+def _add_watch_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--docs", metavar="PATH", help="folder or file to watch (default: RAG_DOCS_DIR)")
+    parser.add_argument("--collection", metavar="NAME", help="collection to write (default: RAG_COLLECTION)")
+    parser.set_defaults(command=_watch)
 
 
 def _add_query_arguments(parser: argparse.ArgumentParser) -> None:
@@ -183,6 +191,18 @@ def _ingest(arguments: argparse.Namespace) -> int:
     if failure:
         raise failure
     return FAILED if report.held_removals or report.interrupted else 0
+
+
+def _watch(arguments: argparse.Namespace) -> int:
+    from doc_rag.render import render_ingest_report
+    from doc_rag.service import KnowledgeBase
+    from doc_rag.watch import watch
+
+    settings = _settings({"RAG_DOCS_DIR": arguments.docs, "RAG_COLLECTION": arguments.collection})
+    with KnowledgeBase(settings) as kb, _stopping() as stopped:
+        kb.database.open()  # a wrong address is the user's to mend now, not something to try again for ever
+        watch(kb, stopped, lambda report: print(render_ingest_report(report), flush=True))
+    return 0
 
 
 def _query(arguments: argparse.Namespace) -> int:

@@ -257,6 +257,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("RAG_PDF_MEMORY_MB", "1024", _integer(128, 65_536), "most memory for one PDF; megabytes"),
     Variable("RAG_REMOVAL_GUARD", "0.5", _number(0, 1), "share of removed documents that must be confirmed"),
     Variable("RAG_SERIES_DEDUPE", "true", _flag, "store what repeats in name-YYYY-MM-DD files once"),
+    Variable("RAG_WATCH", "false", _flag, "the server ingests changes of the folder by itself"),
     # Chunks
     Variable("RAG_CHUNK_SIZE", "800", _integer(50, 20_000), "largest chunk; characters"),
     Variable("RAG_CHUNK_OVERLAP", "100", _integer(0, 10_000), "shared by neighbouring chunks; characters"),
@@ -328,6 +329,7 @@ class Settings:
     pdf_memory_mb: int
     removal_guard: float
     series_dedupe: bool
+    watch: bool
     chunk_size: int
     chunk_overlap: int
     embed_provider: str
