@@ -164,7 +164,7 @@ def _next_steps(root: Path) -> str:
     return f"""
 That was a throw-away index. For your own documents:
 
-   cp .env.example .env         then set in it
+   install -m 600 .env.example .env     then set in it
       RAG_DOCS_DIR              your folder
       RAG_COLLECTION            a name for it
       RAG_EMBED_PROVIDER        local (no key), or voyage, openai, azure-openai
