@@ -131,6 +131,7 @@ def test_the_server_on_stdio_ends_with_its_client_and_prints_nothing(sample: dic
         "doc-rag ingest",
         "doc-rag query",
         "doc-rag status",
+        "doc-rag watch",
         "doc-rag serve",
     ],
 )
