@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -55,6 +56,14 @@ def check_key(name: str, key: Secret) -> None:
         raise MissingKeyError(
             f"{name} holds characters that no key has (a space, a line end, a typographic quote). Copy it again."
         )
+
+
+def quiet(*loggers: str) -> None:
+    """Keep third-party loggers at WARNING, unless somebody has set a level of their own."""
+    for name in loggers:
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.WARNING)
 
 
 def host_of(url: str | None, default: str = "") -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Protocol
 
 from doc_rag.records import EmbeddedBatch, ModelIdentity, UsageEvent, Vector
@@ -48,7 +48,7 @@ class Embedder(Protocol):
 
     def embed_documents(
         self, texts: Sequence[str], stopped: Stopped = lambda: False
-    ) -> Iterator[EmbeddedBatch]:
+    ) -> Generator[EmbeddedBatch, None, None]:
         """Embed chunk texts for storage, yielding each provider answer as it arrives, in any order.
 
         `texts` come without the prefix; every index of `texts` is yielded exactly once. Splits into

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -142,7 +142,7 @@ class LocalEmbedder:
 
     def embed_documents(
         self, texts: Sequence[str], stopped: Stopped = lambda: False
-    ) -> Iterator[EmbeddedBatch]:
+    ) -> Generator[EmbeddedBatch, None, None]:
         """Embed in passes of at most PASS_TOKENS tokens (a longer text is a pass of its own)."""
         if not texts:
             return

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from doc_rag.embed.answers import Answer, parse_embeddings
-from doc_rag.embed.api import CONNECT_SECONDS, check_key, host_of
+from doc_rag.embed.api import CONNECT_SECONDS, check_key, host_of, quiet
 from doc_rag.embed.failures import CallFailed, from_status, no_answer, said, scrub
 from doc_rag.errors import MissingKeyError
 from doc_rag.records import ModelIdentity
@@ -64,6 +64,8 @@ class OpenAIApi:
         self.require_key()
         import openai
 
+        # httpx logs every request's address at INFO, with the password that it may hold.
+        quiet("httpx2", "httpx")
         with self._lock:
             client = self._client = self._client or self._make_client()
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Generic, TypeVar
 
 from doc_rag.embed.base import Stopped
@@ -47,7 +47,7 @@ class Pool(Generic[Task, Result]):
             threading.Thread(target=self._run, name="embed", daemon=True) for _ in range(threads)
         ]
 
-    def results(self, stopped: Stopped) -> Iterator[Result]:
+    def results(self, stopped: Stopped) -> Generator[Result, None, None]:
         """Yield results as they come.
 
         Once a task fails or `stopped()` is true, no further call begins; what was under way is still

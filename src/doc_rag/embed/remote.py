@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 import numpy as np
 
@@ -101,7 +101,7 @@ class RemoteEmbedder:
 
     def embed_documents(
         self, texts: Sequence[str], stopped: Stopped = lambda: False
-    ) -> Iterator[EmbeddedBatch]:
+    ) -> Generator[EmbeddedBatch, None, None]:
         self._api.require_key()
         prefix_tokens = estimate_tokens(self._document_prefix)
         tokens = [estimate_tokens(text) + prefix_tokens for text in texts]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from doc_rag.embed.answers import Answer, parse_embeddings, tokens_of
-from doc_rag.embed.api import CONNECT_SECONDS, Rerankings, check_key, host_of
+from doc_rag.embed.api import CONNECT_SECONDS, Rerankings, check_key, host_of, quiet
 from doc_rag.embed.failures import CallFailed, from_status, no_answer, said, scrub
 from doc_rag.errors import MissingKeyError
 from doc_rag.records import ModelIdentity
@@ -87,6 +87,8 @@ class VoyageApi:
         self.require_key()
         assert self._key is not None
         key = self._key.reveal()
+        # The SDK logs at INFO what the API said about an error, which may repeat the key.
+        quiet("voyage")
         import voyageai
         from voyageai.error import VoyageError
 
