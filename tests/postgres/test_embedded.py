@@ -304,12 +304,11 @@ def _is_open(fd: int) -> bool:
 def test_settings_of_another_postgres_in_the_environment_do_not_matter(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (
-        ("PGPORT", "1"),
-        ("PGUSER", "other"),
-        ("PGDATABASE", "other"),
-        ("PGHOST", "10.0.0.1"),
-    ):
+    other = {"PGHOST": "10.0.0.1", "PGHOSTADDR": "10.0.0.1", "PGPORT": "1", "PGUSER": "x", "PGDATABASE": "x"}
+    for name, value in (other | {"PGOPTIONS": "-c search_path=x", "PGCLIENTENCODING": "LATIN1"}).items():
         monkeypatch.setenv(name, value)
     with EmbeddedPostgres(data_dir) as url:
-        assert fetch(url, "select current_user::text") == "doc_rag"
+        assert fetch(url, "select concat_ws(' ', current_user, current_database(), current_schema())") == (
+            "doc_rag doc_rag public"
+        )
+        assert fetch(url, "show client_encoding") == "UTF8"

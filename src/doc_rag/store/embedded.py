@@ -75,9 +75,9 @@ class EmbeddedPostgres:
 
     def describe(self) -> str:
         """Name this database for a status line; the home folder is shortened to `~`."""
-        home = os.path.expanduser("~")
+        home = os.path.realpath(os.path.expanduser("~"))
         shown = str(self._cluster)
-        if home not in ("/", "~") and shown.startswith(home + os.sep):
+        if home != "/" and shown.startswith(home + os.sep):
             shown = "~" + shown[len(home) :]
         return f"embedded Postgres in {shown}"
 

@@ -62,7 +62,8 @@ def server_account(data_dir: Path, cluster: Path) -> Account | None:
     folder_owner = data_dir.stat().st_uid
     if owner is None:
         return (_account_of(folder_owner) if folder_owner else None) or service_account()
-    account = _account_of(owner)
+    # A container made anew over an old volume has lost the account that the last one made.
+    account = _account_of(owner) or (service_account() and _account_of(owner))
     trusted = {found.uid for found in map(_account_named, SERVICE_NAMES) if found} | {folder_owner}
     if owner == 0 or owner not in trusted or account is None:
         raise DatabaseUnavailable(

