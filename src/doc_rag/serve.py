@@ -23,8 +23,6 @@ log = logging.getLogger(__name__)
 STDIO_CONNECTIONS = 4
 HTTP_CONNECTIONS = 10
 CLOSE_SECONDS = 5.0
-LAST_ANSWERS_SECONDS = 10.0
-"""How long a stdio server goes on after its input has ended, to answer what was asked before."""
 
 
 class Opening:
@@ -59,12 +57,12 @@ class Opening:
 def run_stdio(settings: Settings) -> int:
     """Serve one client over stdin and stdout until it closes stdin, dies, or SIGTERM or SIGINT arrives.
 
-    What was asked before the end of the input is answered, within `LAST_ANSWERS_SECONDS`.
+    What was asked before the end of the input is answered, within RAG_SHUTDOWN_SECONDS.
     """
     import anyio
 
     from doc_rag.mcp_server import build_server
-    from doc_rag.stdio_input import InHand, StdinRelay
+    from doc_rag.stdio_streams import InHand, StdioStreams
 
     logging.getLogger("doc_rag").setLevel(logging.WARNING)  # clients show stderr to people
     workers = Workers()
@@ -72,13 +70,13 @@ def run_stdio(settings: Settings) -> int:
     server = build_server(kb, settings, workers=workers)
     in_hand = InHand()
     server.middleware.append(in_hand)
-    relay = StdinRelay(in_hand, workers.stopping.set, min(LAST_ANSWERS_SECONDS, settings.shutdown_seconds))
+    streams = StdioStreams(in_hand, workers.stopping.set, settings.shutdown_seconds)
 
     async def end_on_signal() -> None:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async for _ in signals:
                 workers.stopping.set()
-                await anyio.to_thread.run_sync(relay.end, settings.shutdown_seconds, abandon_on_cancel=True)
+                await anyio.to_thread.run_sync(streams.end, settings.shutdown_seconds, abandon_on_cancel=True)
 
     async def main() -> None:
         async with anyio.create_task_group() as tasks:
