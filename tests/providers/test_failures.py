@@ -258,7 +258,7 @@ def test_abandoning_the_iterator_ends_its_threads(own_server: OpenAIServer) -> N
     batches = run.embedder.embed_documents([f"text {k}" for k in range(32 * 50)])
     next(batches)
     begun = time.monotonic()
-    batches.close()  # type: ignore[attr-defined]
+    batches.close()
     assert time.monotonic() - begun < 2
     assert not [thread for thread in threading.enumerate() if thread.name == "embed"]
     assert len(own_server.requests) < 20, "the workers are never far ahead of who consumes"

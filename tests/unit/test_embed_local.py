@@ -195,7 +195,7 @@ def test_abandoning_the_iterator_ends_the_work(minilm: LocalEmbedder, usage: lis
     before = threading.active_count()
     batches = minilm.embed_documents(["word " * 200] * 200)
     next(batches)
-    batches.close()  # type: ignore[attr-defined]
+    batches.close()
     assert threading.active_count() == before
     assert usage[0].calls < 20
 
