@@ -114,8 +114,8 @@ def _documents(sources: Iterable[str]) -> list[str]:
 def _context(where: str) -> Iterator[None]:
     """Vary where title and heading path are put; what the product itself does is "both", by the table's word."""
 
-    def without(self: prepare.Prepared, i: int, document_prefix: str) -> str:
-        return document_prefix + self.chunks[i].content
+    def without(self: prepare.Prepared, i: int) -> str:
+        return self.chunks[i].content
 
     with ExitStack() as stack:
         if where in ("text", "none"):

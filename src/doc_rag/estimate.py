@@ -148,7 +148,7 @@ def _count_window(
     target: Generation,
 ) -> None:
     """Count the texts of a window that no vector is stored or staged for, each once in the run."""
-    texts = {k: t for k, t in unique_texts(window, target.settings.document_prefix).items() if k not in seen}
+    texts = {k: t for k, t in unique_texts(window).items() if k not in seen}
     seen.update(texts)
     stored: set[bytes] = set()
     if texts and not (target.forced and target.id == NO_GENERATION):

@@ -205,6 +205,7 @@ class _Run:
             self.stopped,
             lambda prepared: self._stored(prepared, states),
             self._refused,
+            self._long,
         )
         series = find_series(s.name for s in self.found.sources) if self.settings.series_dedupe else {}
         in_series = {member.source for members in series.values() for member in members}
@@ -277,6 +278,11 @@ class _Run:
     def _refused(self, prepared: Prepared, reason: str) -> None:
         self.tally.skips.append(Skip(prepared.source, reason))
         self._resolved(prepared.source)
+
+    def _long(self, prepared: Prepared) -> None:
+        how = "cut" if self.settings.embed_long_input == "truncate" else "embedded in parts and averaged"
+        reason = f"has a passage that is longer than the model reads; it was {how} (RAG_EMBED_LONG_INPUT)"
+        self.tally.warnings.append(Skip(prepared.source, reason))
 
     def _finish_rebuild(
         self, target: Generation, states: dict[str, StoredState], dropped: Sequence[str]

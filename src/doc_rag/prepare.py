@@ -51,9 +51,9 @@ class Prepared:
     """Of a member of a dated series: the chunks that an earlier member holds."""
     warnings: tuple[str, ...] = ()
 
-    def embedded_text(self, i: int, document_prefix: str) -> str:
-        """What is sent to be embedded for chunk i."""
-        return document_prefix + self.contexts[i] + self.chunks[i].content
+    def embedded_text(self, i: int) -> str:
+        """What is given to the embedder for chunk i; it puts the document prefix in front itself."""
+        return self.contexts[i] + self.chunks[i].content
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +137,9 @@ class Preparer:
         contexts = [context_prefix(extracted.title, chunk.heading_path) for chunk in chunks]
         prepared = Prepared(source.name, document, chunks, contexts, warnings=extracted.warnings)
         identity = ModelIdentity(self.settings.provider, self.settings.endpoint, self.settings.model)
+        dims, prefix = self.settings.dims, self.settings.document_prefix
         keys = [
-            embed_key(
-                identity,
-                self.settings.dims,
-                "document",
-                prepared.embedded_text(i, self.settings.document_prefix),
-            )
+            embed_key(identity, dims, "document", prefix + prepared.embedded_text(i))
             for i in range(len(chunks))
         ]
         return replace(prepared, embed_keys=keys)

@@ -56,7 +56,7 @@ def embed_texts(
     if input_type == "query":
         return np.stack([client.embed_query(text) for text in texts])
     rows: dict[int, np.ndarray] = {}
-    for batch in client.embed_documents([client.document_prefix + text for text in texts]):
+    for batch in client.embed_documents(texts):
         rows.update(zip(batch.indexes, batch.vectors, strict=True))
     return np.stack([rows[i] for i in range(len(texts))])
 

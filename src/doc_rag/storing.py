@@ -7,6 +7,7 @@ gathered into a window, so that many small documents share a provider's batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,6 +38,8 @@ class Storing:
     on_stored: Callable[[Prepared], None]
     on_refused: Callable[[Prepared, str], None]
     """Told of a document that Postgres would not take, with its reason; the run goes on."""
+    on_long: Callable[[Prepared], None]
+    """Told of a document with a text that is longer than the model reads."""
     texts_embedded: int = 0
     texts_reused: int = 0
     _window: list[Unit] = field(default_factory=list)
@@ -55,18 +58,37 @@ class Storing:
         window, self._window, self._texts = self._window, [], 0
         if not window:
             return
-        texts = unique_texts([p for unit in window for p in unit], self.generation.settings.document_prefix)
+        texts = unique_texts([prepared for unit in window for prepared in unit])
         vectors = embeddings.find(self.connection, texts, self.generation, self._alike())
         missing = [key for key in texts if key not in vectors]
         self.texts_reused += len(texts) - len(missing)
         waiting = self._store_complete(window, vectors)
-        for batch in self.embedder.embed_documents([texts[key] for key in missing], self.stopped):
-            arrived = {missing[i]: vector for i, vector in zip(batch.indexes, batch.vectors, strict=True)}
-            embeddings.stage(self.connection, arrived)
-            self.texts_embedded += len(arrived)
-            vectors.update(arrived)
-            waiting = self._store_complete(waiting, vectors)
+        if missing:
+            self._embed(window, waiting, {key: texts[key] for key in missing}, vectors)
         embeddings.unstage(self.connection, list(texts))
+
+    def _embed(
+        self,
+        window: Sequence[Unit],
+        waiting: list[Unit],
+        texts: dict[bytes, str],
+        vectors: dict[bytes, Vector],
+    ) -> None:
+        """Embed `texts` into `vectors`, storing units of `waiting` as they become complete."""
+        keys = list(texts)
+        with closing(self.embedder.embed_documents(list(texts.values()), self.stopped)) as batches:
+            for batch in batches:
+                arrived = {keys[i]: vector for i, vector in zip(batch.indexes, batch.vectors, strict=True)}
+                embeddings.stage(self.connection, arrived)
+                self.texts_embedded += len(arrived)
+                vectors.update(arrived)
+                self._note_long(window, {keys[i] for i in batch.long_inputs})
+                waiting = self._store_complete(waiting, vectors)
+
+    def _note_long(self, window: Sequence[Unit], keys: set[bytes]) -> None:
+        for prepared in (each for unit in window for each in unit):
+            if keys.intersection(prepared.embed_keys):
+                self.on_long(prepared)
 
     def _alike(self) -> list[int]:
         if self._others is None:
@@ -111,10 +133,6 @@ def _new_version(prepared: Prepared, vectors: dict[bytes, Vector]) -> tuple[NewD
     )
 
 
-def unique_texts(prepared: Sequence[Prepared], document_prefix: str) -> dict[bytes, str]:
+def unique_texts(prepared: Sequence[Prepared]) -> dict[bytes, str]:
     """Every text to embed once, by its key."""
-    return {
-        key: each.embedded_text(i, document_prefix)
-        for each in prepared
-        for i, key in enumerate(each.embed_keys)
-    }
+    return {key: each.embedded_text(i) for each in prepared for i, key in enumerate(each.embed_keys)}

@@ -153,7 +153,7 @@ def _fill(database: Database, generation_id: int, points: np.ndarray) -> None:
             for i, point in enumerate(points):
                 copy.write_row(
                     (f"{i:05}", generation_id, "large", 1, "s", i, f"chunk {i}", "", i.to_bytes(4, "big"),
-                     Vector(point), 0, 1, 1, 1, None, None, [])
+                     Vector(point), 0, 1, 1, 1, None, None, [], [])
                 )  # fmt: skip
         cursor.execute(row[0])
         cursor.execute(f"analyze {name}")

@@ -98,7 +98,9 @@ def ping(folder: str) -> Answer:
 
     url = database_url(folder, "postgres") + f"&connect_timeout={_PING_SECONDS}"
     answer = pq.PGconn.ping(os.fsencode(url))
-    return {pq.Ping.OK: Answer.READY, pq.Ping.REJECT: Answer.BUSY}.get(answer, Answer.NONE)
+    if answer == pq.Ping.OK:
+        return Answer.READY
+    return Answer.BUSY if answer == pq.Ping.REJECT else Answer.NONE
 
 
 def make_database(folder: str, seconds: int) -> None:

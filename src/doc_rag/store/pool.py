@@ -72,6 +72,7 @@ class Database:
                         "autocommit": True,
                         "connect_timeout": CONNECT_TIMEOUT_SECONDS,
                         "application_name": "doc-rag",
+                        "client_encoding": "utf8",
                     },
                     min_size=0,
                     max_size=self._max_connections,
