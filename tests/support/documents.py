@@ -112,7 +112,7 @@ def pdf_of_objects(objects: Sequence[bytes]) -> bytes:
     return bytes(data)
 
 
-def slow_pdf(operations: int = 3_000_000) -> bytes:
+def slow_pdf(operations: int = 1_500_000) -> bytes:
     """A small file that takes its reader minutes: a stream of millions of words, compressed a thousandfold."""
     return raw_pdf(b"BT /F1 12 Tf " + b"1 0 0 1 50 700 Tm (word) Tj " * operations + b"ET", compress=True)
 

@@ -45,6 +45,7 @@ class Extractor:
         self._slots = threading.BoundedSemaphore(workers)
         self._lock = threading.Lock()
         self._idle: list[WorkerProcess] = []
+        self._running: set[int] = set()
         self._closed = False
 
     def __enter__(self) -> Extractor:
@@ -61,7 +62,13 @@ class Extractor:
             self._closed = True
             idle, self._idle = self._idle, []
         for worker in idle:
-            worker.stop()
+            self._end(worker)
+
+    @property
+    def worker_pids(self) -> frozenset[int]:
+        """The process ids of the workers there are now."""
+        with self._lock:
+            return frozenset(self._running)
 
     def extract(self, name: str, data: bytes) -> Extracted:
         """The text of the file `name` with the content `data`.
@@ -91,13 +98,15 @@ class Extractor:
             try:
                 answer = worker.request(kind, name, data, self._seconds)
             except WorkerTimeout as error:
+                self._end(worker)
                 raise ExtractionError(
                     f"took longer than {self._seconds:g} s to read (RAG_PDF_TIMEOUT_SECONDS)"
                 ) from error
             except WorkerDied as error:
+                self._end(worker)
                 raise ExtractionError(self._why_it_died(error.code)) from error
             except BaseException:
-                worker.stop()
+                self._end(worker)
                 raise
             self._give_back(worker, spent=answer["spent"])
         if "error" in answer:
@@ -126,6 +135,8 @@ class Extractor:
                 "check the machine's memory and process limits."
             ) from error
         _log.debug("started extraction worker %d", worker.pid)
+        with self._lock:
+            self._running.add(worker.pid)
         return worker
 
     def _give_back(self, worker: WorkerProcess, spent: bool) -> None:
@@ -133,7 +144,12 @@ class Extractor:
             if not spent and not self._closed:
                 self._idle.append(worker)
                 return
+        self._end(worker)
+
+    def _end(self, worker: WorkerProcess) -> None:
         worker.stop()
+        with self._lock:
+            self._running.discard(worker.pid)
 
 
 def _from_fields(fields: dict[str, Any]) -> Extracted:

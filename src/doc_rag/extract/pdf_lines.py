@@ -10,6 +10,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from doc_rag.extract.decode import clean
 
@@ -34,7 +35,13 @@ _SYMBOLS = {
 }
 _SPACED_LIGATURE = re.compile("([\ufb01-\ufb04]) (?=[a-z])")
 _WIDE_FORMS = re.compile("[\uff01-\uffee]+")
-_ROMAN = re.compile(r"\b[ivxlc]+\b", re.IGNORECASE)
+_ROMAN = re.compile(r"[ivxlc]{1,8}", re.IGNORECASE)
+_PAGE_NUMBERS = (
+    re.compile(r"^\W*(\d{1,4})(?![\d.,]?\d|\w)"),
+    re.compile(r"(?<![\d.,\w])(\d{1,4})\W*$"),
+    re.compile(r"\b(?:page|seite|p[a\u00e1]gina|p\.|pg\.?) ?(\d{1,4})\b", re.IGNORECASE),
+    re.compile(r"\b(\d{1,4}) ?(?:/|of|von|de|sur) ?\d{1,4}\b"),
+)
 _GLYPH_NAME = re.compile(r"/(?:[A-Za-z]{0,8}\d{1,5}|uni[0-9A-F]{4})")
 
 _LEADERS = re.compile(r"(?:[ ]?\.){4,}[ ]?")
@@ -94,16 +101,14 @@ def drop_running_lines(pages: Sequence[Sequence[Line]]) -> list[list[Line]]:
     needed = max(3, 0.4 * len(long_pages))
     running = {key for key, count in counts.items() if count >= needed}
     numbered = _numbered_lines(pages)
-    kept: list[list[Line]] = []
+    dropped: set[int] = set()
     for page in pages:
-        edge = {id(line) for line in _edges(page)}
-        kept.append(
-            [
-                line
-                for line in page
-                if id(line) not in numbered and (id(line) not in edge or _running_key(line) not in running)
-            ]
-        )
+        by_height = sorted(page, key=lambda line: -line.y)
+        # From the edge inwards, and only as long as every line further out goes too.
+        for edge in (by_height[:_ZONE_LINES], by_height[::-1][:_ZONE_LINES]):
+            goes = takewhile(lambda line: id(line) in numbered or _running_key(line) in running, edge)
+            dropped.update(map(id, goes))
+    kept = [[line for line in page if id(line) not in dropped] for page in pages]
     emptied = sum(1 for before, after in zip(pages, kept, strict=True) if before and not after)
     return [list(page) for page in pages] if emptied * 2 > len(pages) else kept
 
@@ -127,33 +132,40 @@ def _has_spaced_ligatures(pages: Sequence[Sequence[Line]]) -> bool:
     return spaced >= 2 and spaced >= 0.3 * total
 
 
-def _edges(page: Sequence[Line]) -> list[Line]:
+def _edges(page: Sequence[Line], count: int = _ZONE_LINES) -> list[Line]:
     by_height = sorted(page, key=lambda line: -line.y)
-    return by_height[:_ZONE_LINES] + by_height[_ZONE_LINES:][-_ZONE_LINES:]
+    return by_height[:count] + by_height[count:][-count:]
 
 
 def _running_key(line: Line) -> tuple[str, int]:
-    """Lines of one size that differ only in their numbers are one running line."""
-    return _ROMAN.sub("#", re.sub(r"\d+", "#", line.text)).casefold(), round(line.size)
+    return line.text.casefold(), round(line.size)
 
 
 def _numbered_lines(pages: Sequence[Sequence[Line]]) -> set[int]:
-    """The ids of the outermost lines that begin or end with a number counting along with the pages.
+    """The ids of the outermost lines that hold a number counting along with the pages.
 
     So a chapter's name is known as a running header though it is on few pages: "Chapter 2: Basics 17".
+    Lines larger than the body are headings ("Exercise 3"), whatever they count.
     """
-    found: list[tuple[int, Line]] = []
+    sizes = sorted(line.size for page in pages for line in page)
+    body = sizes[len(sizes) // 2] if sizes else 0.0
+    found: list[tuple[tuple[str, int], Line]] = []
     for index, page in enumerate(pages):
-        if len(page) > 1:
-            outermost = (max(page, key=lambda line: line.y), min(page, key=lambda line: line.y))
-            found += [
-                (number - index, line) for line in outermost for number in set(_page_numbers(line.text))
-            ]
-    offsets = Counter(offset for offset, _ in found)
-    steady = {offset for offset, count in offsets.items() if count >= max(3, len(pages) // 3)}
-    return {id(line) for offset, line in found if offset in steady}
+        for line in _edges(page, 2) if len(page) > 1 else ():
+            if line.size <= body + 0.5:
+                found += [((kind, number - index), line) for kind, number in _page_numbers(line.text)]
+    counts = Counter(key for key, _ in found)
+    needed = {"arabic": max(3, len(pages) // 3), "roman": 3}
+    return {id(line) for key, line in found if counts[key] >= needed[key[0]]}
 
 
-def _page_numbers(text: str) -> list[int]:
-    match = re.match(r"(\d{1,4})\b", text), re.search(r"(?<![\d.])(\d{1,4})$", text)
-    return [int(each[1]) for each in match if each]
+def _page_numbers(text: str) -> set[tuple[str, int]]:
+    """What may be the page's number in a line: at its end or beginning, after "page", before "of 9"."""
+    if _ROMAN.fullmatch(text):
+        return {("roman", _roman_value(text.lower()))}
+    return {("arabic", int(match)) for pattern in _PAGE_NUMBERS for match in pattern.findall(text)}
+
+
+def _roman_value(numeral: str) -> int:
+    values = [{"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}[letter] for letter in numeral]
+    return sum(-low if low < high else low for low, high in zip(values, [*values[1:], 0], strict=True))

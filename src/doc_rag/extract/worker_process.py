@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class WorkerTimeout(Exception):
-    """The worker did not answer in time; it has been ended."""
+    """The worker did not answer in time."""
 
 
 class WorkerDied(Exception):
@@ -38,7 +38,7 @@ class WorkerDied(Exception):
 
 
 class WorkerProcess:
-    """One worker. Not thread-safe: one request at a time. After an exception it is of no more use."""
+    """One worker. Not thread-safe: one request at a time. After an exception it can only be stopped."""
 
     def __init__(self, memory_mb: int) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process.
@@ -61,7 +61,11 @@ class WorkerProcess:
         self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
         os.set_blocking(self._in, False)
         os.set_blocking(self._out, False)
-        self._exchange(b"", time.monotonic() + START_SECONDS)
+        try:
+            self._exchange(b"", time.monotonic() + START_SECONDS)
+        except BaseException:
+            self.stop()
+            raise
 
     @property
     def pid(self) -> int:
@@ -110,7 +114,6 @@ class WorkerProcess:
     def _left(self, deadline: float) -> float:
         left = deadline - time.monotonic()
         if left <= 0:
-            self.stop()
             raise WorkerTimeout
         return left
 
@@ -141,5 +144,4 @@ class WorkerProcess:
             code,
             self._errors.read(4_000).decode(errors="replace"),
         )
-        self.stop()
         raise WorkerDied(code)
