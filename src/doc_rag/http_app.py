@@ -113,7 +113,7 @@ def build_http_app(
 ) -> Starlette:
     """The whole ASGI app around one knowledge base (or a function that opens it, called in a worker thread)."""
     opener: Callable[[], KnowledgeBase] = kb if callable(kb) else lambda: kb
-    workers = workers or Workers()
+    workers = Workers() if workers is None else workers
     calls = Calls()
     server = build_server(opener, settings, workers=workers, calls=calls)
     # The SDK's own app carries its session manager; the routes around it are ours.

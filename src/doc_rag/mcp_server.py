@@ -262,8 +262,8 @@ def build_server(
     `workers` and `calls` are given where somebody else must know what is under way (the HTTP app does).
     """
     opener: Callable[[], KnowledgeBase] = kb if callable(kb) else lambda: kb
-    workers = workers or Workers()
-    tools = Tools(opener, settings, workers, calls or Calls())
+    workers = Workers() if workers is None else workers
+    tools = Tools(opener, settings, workers, Calls() if calls is None else calls)
     instructions = Instructions(lambda: opener().instructions(), workers, LastText.of(settings))
     server: MCPServer[Any] = MCPServer(
         NAME,

@@ -81,7 +81,7 @@ class BearerAuth:
         self._app = app
         self._sleep = sleep
         self._token = token.encode()
-        self._failures = failures or Failures()
+        self._failures = Failures() if failures is None else failures
         self._waiting = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
