@@ -198,6 +198,12 @@ class ProviderServer:
         """From now on `fault` befalls this share of the requests, by the seed."""
         self._rates.append((fault, rate))
 
+    def heal(self) -> None:
+        """From now on nothing befalls the requests."""
+        with self._lock:
+            self._faults.clear()
+            self._rates.clear()
+
     def pick_fault(self) -> Fault | None:
         with self._lock:
             if self._faults:

@@ -171,6 +171,7 @@ class Database:
             autocommit=True,
             connect_timeout=CONNECT_TIMEOUT_SECONDS,
             application_name="doc-rag",
+            client_encoding="utf8",
         )
 
     @contextmanager
