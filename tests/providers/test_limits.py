@@ -29,7 +29,7 @@ def refused(server: ProviderServer) -> int:
 
 
 def test_a_batch_holds_to_the_published_items_and_tokens(voyage: VoyageServer) -> None:
-    run = start(voyage, RAG_EMBED_DIM="256")
+    run = start(voyage, RAG_EMBED_DIM="256", RAG_EMBED_CONCURRENCY="1")
     few_long = [prose(2_000, k) for k in range(150)]
     many_short = [f"{k}" for k in range(1_500)]
     run.documents(few_long + many_short)
@@ -37,6 +37,14 @@ def test_a_batch_holds_to_the_published_items_and_tokens(voyage: VoyageServer) -
     assert max(len(body["input"]) for body in voyage.bodies) == 1_000
     assert max(request.tokens for request in voyage.requests) > 60_000, "the batches are not needlessly small"
     assert voyage.texts_answered == Counter(few_long + many_short)
+
+
+def test_what_fits_one_batch_is_shared_among_the_threads_all_the_same(voyage: VoyageServer) -> None:
+    texts = [f"text {k}" for k in range(200)]
+    start(voyage, RAG_EMBED_DIM="256").documents(texts)
+    assert [len(body["input"]) for body in voyage.bodies] == [50] * 4
+    start(voyage, RAG_EMBED_DIM="256").documents(texts[:40])
+    assert sorted(len(body["input"]) for body in voyage.bodies[4:]) == [8, 32], "but not into crumbs"
 
 
 def test_azure_gets_openais_batches_and_an_own_server_small_ones(

@@ -271,8 +271,10 @@ class _BlasThreads:
 
     @contextmanager
     def single(self) -> Iterator[None]:
-        from threadpoolctl import threadpool_limits
-
+        try:
+            from threadpoolctl import threadpool_limits
+        except ImportError as error:
+            raise weights.not_installed(error) from None
         with self._lock:
             self._users += 1
             if self._users == 1:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +68,11 @@ class OpenAIApi:
         # httpx logs every request's address at INFO, with the password that it may hold.
         quiet("httpx2", "httpx")
         with self._lock:
-            client = self._client = self._client or self._make_client()
+            if self._client is None:
+                self._client = self._make_client()
+                # Connections end with this object, and not whenever the collector finds their sockets.
+                weakref.finalize(self, self._client.close)
+            client = self._client
         try:
             raw = client.embeddings.with_raw_response.create(
                 input=list(texts),

@@ -32,6 +32,8 @@ QUERY_ATTEMPT_SECONDS = 10.0
 SELF_HOSTED_ATTEMPT_SECONDS = 300.0
 """A batch on a server without a graphics card takes minutes; giving up on it would only send it again."""
 SHORTEST_PART_CHARS = 32
+SMALLEST_SHARE = 32
+"""Texts below which a batch is not divided among the threads: each call has its price in time and rate limits."""
 PROBE = "dimensions"
 
 Emit = Callable[[EmbeddedBatch], None]
@@ -105,7 +107,9 @@ class RemoteEmbedder:
         self._api.require_key()
         prefix_tokens = estimate_tokens(self._document_prefix)
         tokens = [estimate_tokens(text) + prefix_tokens for text in texts]
-        batches = Batches(tokens, self._model.max_batch_items, self._model.max_batch_tokens)
+        # No fuller than it takes to keep all threads busy: the answers come sooner, and a lost one costs less.
+        share = max(SMALLEST_SHARE, -(-len(texts) // self._concurrency))
+        batches = Batches(tokens, min(self._model.max_batch_items, share), self._model.max_batch_tokens)
 
         def work(batch: tuple[int, ...], ended: threading.Event, emit: Emit) -> None:
             todo = [batch]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 _PIECES = re.compile(
-    r"(?P<word>[A-Za-z]+)|(?P<symbol>[\x21-\x7e])|(?P<space>\s+)"
+    r"(?P<word>[A-Z]?[a-z]+)|(?P<capitals>[A-Z]+)|(?P<symbol>[\x21-\x7e])|(?P<space>\s+)"
     r"|(?P<two>[\x80-\u07ff]+)|(?P<three>[\u0800-\uffff]+)|(?P<four>[^\x00-\uffff]+)|(?P<control>.)",
     re.DOTALL,
 )
@@ -18,28 +18,33 @@ _PIECES = re.compile(
 def estimate_tokens(text: str) -> int:
     """Tokens of `text`, rather too many than too few.
 
-    A word counts one token for each four letters begun, every digit and symbol one, white space one for
-    two characters beyond the first; beyond ASCII three tokens for four characters of two UTF-8
-    bytes (Latin, Greek, Cyrillic, Hebrew, Arabic), three for two of three bytes (Chinese, Japanese,
-    Korean, Indic) and four for one of four (emoji). Code, where tokenizers differ most, so comes out at
-    about one token for two characters.
+    A word counts one token for five letters begun (from eleven letters on for four), capitals one for
+    two, every digit and symbol one, white space one for four characters beyond the first and half a
+    token for a line end; beyond ASCII one for each character of two UTF-8 bytes (Latin, Greek,
+    Cyrillic, Hebrew, Arabic), three for two of three bytes (Chinese, Japanese, Korean, Indic) and four
+    for one of four (emoji).
+
+    Measured against four vocabularies of 30,000 to 200,000 entries: English prose 1.2 to 1.4 times too
+    many, Markdown 1.2 to 1.4, Python 1.2 to 1.6, Chinese and Japanese 1.2 to 1.8, German 0.8 to 1.3.
     """
     quarters = 0
     for piece in _PIECES.finditer(text):
         kind, length = piece.lastgroup, piece.end() - piece.start()
         if kind == "word":
-            quarters += 4 * ((length + 3) // 4)
+            quarters += 4 * (-(-length // 5) if length <= 10 else -(-length // 4))
+        elif kind == "capitals":
+            quarters += 4 * -(-length // 2)
         elif kind == "space":
-            quarters += 2 * (length - 1) + (2 if "\n" in piece.group() else 0)
+            quarters += length - 1 + (2 if "\n" in piece.group() else 0)
         elif kind == "two":
-            quarters += 3 * length
+            quarters += 4 * length
         elif kind == "three":
             quarters += 6 * length
         elif kind == "four":
             quarters += 16 * length
         else:
             quarters += 4
-    return (quarters + 3) // 4
+    return -(-quarters // 4)
 
 
 def split_evenly(text: str, parts: int) -> list[str]:

@@ -8,6 +8,7 @@ That layer retries nothing by itself and counts no tokens (counting would downlo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from doc_rag.embed.answers import Answer, parse_embeddings, tokens_of
@@ -22,6 +23,9 @@ HOST = "api.voyageai.com"
 _URL = f"https://{HOST}/v1"
 _ATLAS_URL = "https://ai.mongodb.com/v1"
 """Where keys that begin with "al-" (MongoDB Atlas) belong, as the SDK has it. The models are the same."""
+
+MAX_CONNECTIONS = 64
+"""Connections kept open: as many as RAG_EMBED_CONCURRENCY allows."""
 
 
 class VoyageApi:
@@ -92,6 +96,7 @@ class VoyageApi:
         import voyageai
         from voyageai.error import VoyageError
 
+        _share_connections(voyageai)
         base_url = self._base_url or (_ATLAS_URL if key.startswith("al-") else _URL)
         timeout = (min(CONNECT_SECONDS, timeout_seconds), timeout_seconds)
         connection = {"api_key": key, "base_url": base_url, "request_timeout": timeout}
@@ -122,6 +127,24 @@ class VoyageApi:
         if "model" in failure.reason.lower():
             return f"Check the model's name, {model} (RAG_EMBED_MODEL, or RAG_RERANK_MODEL for reranking)."
         return "Trying again would not help."
+
+
+@lru_cache(maxsize=1)
+def _session() -> Any:
+    """The process's one HTTP session: threads come and go, and a new TLS handshake for each would cost time."""
+    import requests
+    from requests.adapters import HTTPAdapter
+
+    session = requests.Session()
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, HTTPAdapter(pool_maxsize=MAX_CONNECTIONS))
+    return session
+
+
+def _share_connections(sdk: Any) -> None:
+    """Hand the SDK our session; by itself it opens one a thread, and closes none when the thread ends."""
+    if sdk.requestssession is None:
+        sdk.requestssession = _session
 
 
 def _failure(error: Any, key: str) -> CallFailed:

@@ -203,7 +203,7 @@ def load_tokenizer(folder: Folder) -> Tokenizer:
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
-        raise _not_installed(error) from None
+        raise not_installed(error) from None
     try:
         tokenizer = Tokenizer.from_file(str(folder.path / "tokenizer.json"))
     except Exception as error:  # noqa: BLE001 - the Rust side raises bare Exception for any damage
@@ -217,7 +217,7 @@ def _import_safetensors() -> Any:
     try:
         import safetensors.numpy
     except ImportError as error:
-        raise _not_installed(error) from None
+        raise not_installed(error) from None
     return safetensors.numpy
 
 
@@ -227,7 +227,7 @@ def _safetensors_error() -> type[Exception]:
     return SafetensorError
 
 
-def _not_installed(error: ImportError) -> EmbeddingRejected:
+def not_installed(error: ImportError) -> EmbeddingRejected:
     return EmbeddingRejected(
         f'RAG_EMBED_PROVIDER=local needs {error.name}, which is not installed. Run: pip install "doc-rag-mcp[local]"'
     )
