@@ -43,6 +43,23 @@ def test_a_call_is_made_until_it_answers(monkeypatch: pytest.MonkeyPatch) -> Non
     assert all(timeout <= 5 for timeout in timeouts[1:]), "later ones what is left of the budget"
 
 
+def test_waiting_for_others_at_the_gate_does_not_use_up_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "FIRST_WAIT_SECONDS", 0.001)
+    gate, ended = Gate(1), threading.Event()
+    failures = [CallFailed(Kind.TRANSIENT, "cut")]
+
+    def call(timeout_seconds: float) -> str:
+        if failures:
+            # Somebody else takes the one place, for longer than this call's whole budget.
+            gate.slow_down(0.4)
+            raise failures.pop()
+        return "answer"
+
+    begun = time.monotonic()
+    assert call_with_retries(call, RetryPolicy(0.2, 60), name="n", ended=ended, gate=gate) == "answer"
+    assert time.monotonic() - begun >= 0.39
+
+
 @pytest.mark.parametrize("kind", [Kind.REFUSED, Kind.TOO_LARGE])
 def test_what_cannot_get_better_is_not_tried_again(kind: Kind) -> None:
     calls = []

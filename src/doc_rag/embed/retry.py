@@ -27,7 +27,10 @@ POLL_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long to go on with a failing call, counted from its first attempt, and how long one attempt may last."""
+    """How long to go on with a failing call, and how long one attempt may last.
+
+    The budget runs from the first attempt, over attempts and the waits between them.
+    """
 
     budget_seconds: float
     attempt_seconds: float
@@ -115,9 +118,11 @@ def call_with_retries(
     attempt = bad_answers = 0
     timeout = policy.attempt_seconds
     while True:
+        queued = time.monotonic()
         if gate:
             gate.enter(ended)
-        begun = begun if begun is not None else time.monotonic()
+        # What a call waits for its turn among others is not held against it: only what its own failures cost.
+        begun = time.monotonic() if begun is None else begun + time.monotonic() - queued
         failure: CallFailed
         try:
             answer = call(timeout)
