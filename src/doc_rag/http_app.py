@@ -1,7 +1,7 @@
 """The HTTP server: `/mcp` behind a bearer token, `/healthz` and `/readyz` open and telling nothing private.
 
-No token, no start; no public address with a short one. The guards are on always: each is a class of
-`doc_rag.middleware`. Stopping drains: requests in hand are answered, a reindex stops at a document.
+The guards are on always: each is a class of `doc_rag.middleware`. Stopping drains: requests in hand are
+answered, a reindex stops at a document.
 """
 
 from __future__ import annotations
@@ -28,16 +28,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from doc_rag.calls import Calls
-from doc_rag.errors import DocRagError, SettingsError
 from doc_rag.http_protocol import GuardedProtocol
 from doc_rag.mcp_server import build_server
 from doc_rag.middleware.accept import AcceptShim
 from doc_rag.middleware.auth import BearerAuth
 from doc_rag.middleware.bodies import MAX_BODY_BYTES, Bodies
-from doc_rag.middleware.hosts import HostGuard, is_loopback
+from doc_rag.middleware.hosts import HostGuard
 from doc_rag.middleware.requests import Requests
 from doc_rag.middleware.sessions import Sessions
-from doc_rag.settings import MIN_TOKEN_CHARS
 from doc_rag.workers import Workers
 
 if TYPE_CHECKING:
@@ -54,26 +52,6 @@ MAX_HEADER_BYTES = 16 * 1024
 READY_SECONDS = 2.0
 """How long one look at the database answers every prober."""
 READY_PATIENCE_SECONDS = 5.0
-
-
-def check_may_listen(settings: Settings, host: str) -> str:
-    """The token to serve with.
-
-    Raises:
-        SettingsError: there is none, or `host` can be reached from elsewhere and it is too short for that.
-    """
-    token = settings.auth_token.reveal() if settings.auth_token else ""
-    if not token:
-        raise SettingsError(
-            "RAG_AUTH_TOKEN is not set, and the HTTP server does not start without: whoever reaches it can read "
-            "the documents. make auth-token writes one into .env."
-        )
-    if not is_loopback(host.strip("[]").lower()) and len(token) < MIN_TOKEN_CHARS:
-        raise SettingsError(
-            f"RAG_AUTH_TOKEN has {len(token)} characters; listening on {host}, which others can reach, needs "
-            f"{MIN_TOKEN_CHARS} or more. make auth-token writes one into .env."
-        )
-    return token
 
 
 class Readiness:
@@ -208,31 +186,10 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket.
-
-    Raises:
-        DocRagError: the address cannot be had, with what to do.
-    """
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, *_, address = found[0]
-        return socket.create_server(address[:2], family=family, backlog=2_048)
-    except (OSError, UnicodeError) as error:
-        raise DocRagError(
-            f"cannot listen on {host}:{port}: {error}. Choose another with --host, --port or RAG_PORT."
-        ) from None
-
-
 def serve_http(
-    kb: Callable[[], KnowledgeBase], settings: Settings, host: str, port: int, workers: Workers
+    kb: Callable[[], KnowledgeBase], settings: Settings, sock: socket.socket, token: str, workers: Workers
 ) -> None:
-    """Serve until SIGTERM or SIGINT, and drain. Whoever calls closes the knowledge base afterwards.
-
-    Raises:
-        SettingsError, DocRagError: as `check_may_listen` and `listen` do.
-    """
-    token = check_may_listen(settings, host)
+    """Serve on a listening socket until SIGTERM or SIGINT, and drain. Whoever calls closes what it gave."""
     app = build_http_app(kb, settings, token=token, workers=workers)
     # Else the SDK's event streams end the moment a signal arrives, answers or not.
     AppStatus.enable_automatic_graceful_drain = False
@@ -250,20 +207,15 @@ def serve_http(
         timeout_graceful_shutdown=max(1, int(settings.shutdown_seconds) - 2),
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
     )
-    with listen(host, port) as sock:
-        shown = f"[{host}]" if ":" in host else host
-        log.info("listening on http://%s:%d/mcp", shown, sock.getsockname()[1])
-        # uvicorn raises the signal again when it has stopped; by then that must not end the process,
-        # which has a database to give back.
-        before = {
-            number: signal.signal(number, _stopped_already) for number in (signal.SIGINT, signal.SIGTERM)
-        }
-        try:
-            asyncio.run(_Server(config, workers).serve(sockets=[sock]))
-        finally:
-            workers.stopping.set()
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    # uvicorn raises the signal again when it has stopped; by then that must not end the process,
+    # which has a database to give back.
+    before = {number: signal.signal(number, _stopped_already) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        asyncio.run(_Server(config, workers).serve(sockets=[sock]))
+    finally:
+        workers.stopping.set()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _stopped_already(number: int, _: Any) -> None:

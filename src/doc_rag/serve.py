@@ -12,6 +12,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+from doc_rag.listening import check_may_listen, listen
 from doc_rag.settings import Settings
 from doc_rag.workers import Workers
 
@@ -101,14 +102,18 @@ def run_http(settings: Settings, host: str, port: int) -> int:
         SettingsError: no token, or one too short for a public address.
         DocRagError: the port cannot be had.
     """
-    from doc_rag.http_app import serve_http
+    token = check_may_listen(settings, host)
+    with listen(host, port) as sock:
+        from doc_rag.http_app import serve_http
 
-    workers = Workers()
-    kb = Opening(settings, HTTP_CONNECTIONS)
-    try:
-        serve_http(kb, settings, host, port, workers)
-    finally:
-        _leave(workers, kb, settings.shutdown_seconds)
+        shown = f"[{host}]" if ":" in host else host
+        log.info("listening on http://%s:%d/mcp", shown, sock.getsockname()[1])
+        workers = Workers()
+        kb = Opening(settings, HTTP_CONNECTIONS)
+        try:
+            serve_http(kb, settings, sock, token, workers)
+        finally:
+            _leave(workers, kb, settings.shutdown_seconds)
     return 0
 
 

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import uvicorn
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
@@ -94,6 +96,29 @@ def http_server(env: Mapping[str, str], log: Path) -> Iterator[HttpServer]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+@contextmanager
+def http_in_thread(env: Mapping[str, str]) -> Iterator[str]:
+    """The same app on a loopback port in a thread of this process, which starts at once; its address."""
+    from doc_rag.http_app import build_http_app
+    from doc_rag.service import KnowledgeBase
+    from doc_rag.settings import load_settings
+
+    settings = load_settings(env)
+    with KnowledgeBase(settings) as kb, socket.create_server(("127.0.0.1", 0)) as sock:
+        app = build_http_app(kb, settings, token=TOKEN)
+        server = uvicorn.Server(
+            uvicorn.Config(app, lifespan="on", log_config=None, timeout_graceful_shutdown=5)
+        )
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{sock.getsockname()[1]}/mcp"
+        finally:
+            server.should_exit = True
+            thread.join(STOP_SECONDS)
+            assert not thread.is_alive()
 
 
 def wait_until_ready(server: HttpServer) -> None:

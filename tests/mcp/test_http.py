@@ -13,7 +13,6 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.mcp.gate import Gate
 from tests.mcp.serving import (
     LEGACY,
     MODERN,
@@ -41,8 +40,8 @@ def post(server: HttpServer, message: Any, path: str = "/mcp", /, **headers: str
     given: dict[str, str | None] = {"authorization": f"Bearer {TOKEN}", "accept": BOTH}
     given |= {name.replace("_", "-").lower(): value for name, value in headers.items()}
     body = message if isinstance(message, bytes) else json.dumps(message).encode()
-    sent = {"content-type": b"application/json"}
-    sent |= {name: value.encode("latin-1") for name, value in given.items() if value is not None}
+    sent = {b"content-type": b"application/json"}
+    sent |= {name.encode(): value.encode("latin-1") for name, value in given.items() if value is not None}
     return httpx2.post(server.base(path), content=body, headers=sent, timeout=30)
 
 
@@ -260,21 +259,18 @@ def test_the_log_has_requests_by_id_and_neither_secrets_nor_text(
         assert secret not in text
 
 
-def test_sessions_are_kept_where_asked_for(
-    shared_database: str, gate: Gate, env: dict[str, str], tmp_path: Path
+def test_sessions_are_kept_where_asked_for_and_their_streams_end_with_the_server(
+    env: dict[str, str], tmp_path: Path
 ) -> None:
-    stateful = env | {"RAG_HTTP_STATEFUL": "true"}
-
     async def body(server: HttpServer) -> None:
         async with http_session(server.url, LEGACY) as client:
             assert (await call(client, "query_docs", query="washed mirror"))["passages"]
-        assert post(server, request("ping"), MCP_Session_Id="stale").status_code == 404
-        async with http_session(server.url, LEGACY) as client:
-            await client.list_tools()
+            assert post(server, request("ping"), MCP_Session_Id="stale").status_code == 404
             assert server.stop() == 0  # with the session's event stream open
 
-    with http_server(stateful, tmp_path / "server.log") as server:
+    with http_server(env | {"RAG_HTTP_STATEFUL": "true"}, tmp_path / "server.log") as server:
         within(lambda: body(server))
+    assert "Traceback" not in server.log.read_text()
 
 
 def start(env: Mapping[str, str], cwd: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
@@ -301,12 +297,6 @@ def test_a_port_that_is_taken_is_one_sentence(env: dict[str, str], tmp_path: Pat
     assert done.returncode == 1
     assert f"cannot listen on 127.0.0.1:{port}".encode() in done.stderr
     assert b"Traceback" not in done.stderr
-
-
-def test_an_idle_server_ends_at_sigterm(env: dict[str, str], tmp_path: Path) -> None:
-    with http_server(env, tmp_path / "server.log") as server:
-        assert server.stop() == 0
-    assert "Traceback" not in server.log.read_text()
 
 
 def test_an_unknown_tool_is_an_error_of_the_protocol_or_the_tool(server: HttpServer) -> None:

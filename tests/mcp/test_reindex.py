@@ -8,6 +8,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tests.mcp.serving import (
     TOKEN,
     HttpServer,
     call,
+    http_in_thread,
     http_server,
     http_session,
     stdio_session,
@@ -77,10 +79,10 @@ async def in_thread(function: Callable[[], Any]) -> Any:
 
 
 def test_a_query_is_answered_while_another_client_reindexes(
-    slow_server: HttpServer, gate: Gate, env: dict[str, str]
+    slow_env: dict[str, str], env: dict[str, str], gate: Gate
 ) -> None:
-    async def body() -> None:
-        async with http_session(slow_server.url) as writer, http_session(slow_server.url, LEGACY) as reader:
+    async def body(url: str) -> None:
+        async with http_session(url) as writer, http_session(url, LEGACY) as reader:
             async with anyio.create_task_group() as tasks:
                 with gate.hold():
                     done: list[dict[str, Any]] = []
@@ -97,24 +99,16 @@ def test_a_query_is_answered_while_another_client_reindexes(
                     assert not done
             assert done[0]["new"] == DOCUMENTS
 
-    within(body)
+    with http_in_thread(slow_env) as url:
+        within(lambda: body(url))
 
 
-@pytest.mark.parametrize("era", [LEGACY, MODERN])
-@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize(("transport", "era"), [("stdio", LEGACY), ("http", LEGACY), ("http", MODERN)])
 def test_a_reindex_that_the_client_calls_off_stops_at_a_document(
-    transport: str,
-    era: str,
-    slow_env: dict[str, str],
-    gate: Gate,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
+    transport: str, era: str, slow_env: dict[str, str], gate: Gate, tmp_path: Path
 ) -> None:
-    async def body() -> None:
-        if transport == "stdio":
-            session = stdio_session(slow_env, tmp_path, era)
-        else:
-            session = http_session(request.getfixturevalue("slow_server").url, era)
+    async def body(url: str) -> None:
+        session = http_session(url, era) if url else stdio_session(slow_env, tmp_path, era)
         async with session as client:
             with gate.hold():
                 async with anyio.create_task_group() as tasks:
@@ -125,12 +119,13 @@ def test_a_reindex_that_the_client_calls_off_stops_at_a_document(
             report = await reindexed_after(client)
             assert report["new"] > 0, "the run went on to its end"
 
-    within(body)
+    with http_in_thread(slow_env) if transport == "http" else nullcontext("") as url:
+        within(lambda: body(url))
 
 
 @pytest.mark.parametrize("detached", [False, True])
 def test_a_reindex_outlives_its_client_only_where_it_may(
-    detached: bool, slow_env: dict[str, str], gate: Gate, tmp_path: Path
+    detached: bool, slow_env: dict[str, str], gate: Gate
 ) -> None:
     env = slow_env | {"RAG_REINDEX_DETACHED": str(detached).lower()}
     request = {
@@ -140,22 +135,23 @@ def test_a_reindex_outlives_its_client_only_where_it_may(
         "params": {"name": "reindex_docs", "arguments": {}},
     }
 
-    async def body() -> None:
-        with http_server(env, tmp_path / "server.log") as server, gate.hold():
+    async def body(url: str) -> None:
+        with gate.hold():
             headers = {"Authorization": f"Bearer {TOKEN}", "Accept": "application/json, text/event-stream"}
             async with (
                 httpx2.AsyncClient(headers=headers) as http,
-                http.stream("POST", server.url, json=request) as answer,
+                http.stream("POST", url, json=request) as answer,
             ):
                 assert answer.status_code == 200
                 await in_thread(gate.wait_until_held)
-            async with http_session(server.url) as client:
+            async with http_session(url) as client:
                 await client.list_tools()
                 gate.release()
                 report = await reindexed_after(client)
                 assert (report["new"] == 0) is detached
 
-    within(body)
+    with http_in_thread(env) as url:
+        within(lambda: body(url))
 
 
 def test_sigterm_lets_a_reindex_stop_at_a_document_and_answers_it(

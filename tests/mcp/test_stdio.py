@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-import pytest
-
 from tests.mcp.serving import ROOT, SERVER, STOP_SECONDS, whole_env
 
 INITIALIZE = {
@@ -56,7 +54,8 @@ def test_stdout_carries_the_protocol_alone_and_what_was_asked_before_the_end_is_
         tool(5, "query_docs", query=""),
         tool(6, "no_such_tool"),
     ]
-    done = run([sys.executable, str(SERVER)], env, tmp_path, [INITIALIZE, LIST, *garbage, *calls])
+    from_elsewhere = os.path.relpath(SERVER, tmp_path)  # a client starts it in any folder
+    done = run([sys.executable, from_elsewhere], env, tmp_path, [INITIALIZE, LIST, *garbage, *calls])
     assert done.returncode == 0
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert all(answer["jsonrpc"] == "2.0" for answer in answers)
@@ -104,16 +103,13 @@ def test_a_bad_setting_stops_the_start_with_all_problems_and_nothing_on_stdout(
     assert b"RAG_CHUNK_SIZE" in done.stderr and b"RAG_EMBED_PROVIDER" in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_an_idle_server_cleanly(
-    number: signal.Signals, env: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_signal_ends_an_idle_server_cleanly(env: dict[str, str], tmp_path: Path) -> None:
     with started([sys.executable, str(SERVER)], env, tmp_path) as process:
         assert process.stdin and process.stdout and process.stderr
         process.stdin.write(lines([INITIALIZE]))
         process.stdin.flush()
         assert json.loads(process.stdout.readline())["id"] == 1
-        process.send_signal(number)
+        process.send_signal(signal.SIGTERM)
         assert process.wait(STOP_SECONDS) == 0
         assert b"Traceback" not in process.stderr.read()
 
@@ -168,9 +164,3 @@ def test_the_embedded_postgres_is_given_back_at_the_end(env: dict[str, str]) -> 
         assert not list(folder.rglob("postmaster.pid")), "Postgres still runs"
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def test_it_starts_from_any_folder(env: dict[str, str], tmp_path: Path) -> None:
-    relative = os.path.relpath(SERVER, tmp_path)
-    done = run([sys.executable, relative], env, tmp_path, [INITIALIZE, LIST])
-    assert len(done.stdout.splitlines()) == 2

@@ -11,10 +11,10 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp
 
 from doc_rag.errors import SettingsError
-from doc_rag.http_app import check_may_listen
+from doc_rag.listening import check_may_listen, is_loopback
 from doc_rag.middleware import auth
 from doc_rag.middleware.auth import BearerAuth, Failures, delay_seconds, presented_token
-from doc_rag.middleware.hosts import HostGuard, host_allowed, is_loopback, origin_allowed
+from doc_rag.middleware.hosts import HostGuard, host_allowed, origin_allowed
 from doc_rag.settings import load_settings
 
 TOKEN = "t0ken-of-a-good-length-0123456789abcdef"

@@ -8,13 +8,13 @@ any Host is answered. Naming hosts or origins narrows that to them and to loopba
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from doc_rag.listening import is_loopback
 from doc_rag.middleware.replies import header, refuse
 
 log = logging.getLogger(__name__)
@@ -31,16 +31,6 @@ def split_host(value: str) -> tuple[str, str | None]:
         return name, rest.removeprefix(":") or None
     name, _, port = value.partition(":")
     return name.rstrip("."), port or None
-
-
-def is_loopback(name: str) -> bool:
-    """True for localhost and every loopback address."""
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 def host_allowed(host: str | None, allowed: Sequence[str]) -> bool:
