@@ -182,14 +182,14 @@ def test_a_long_context_keeps_the_title_and_the_nearest_heading() -> None:
 @pytest.mark.parametrize(
     ("text", "size", "overlap"),
     [
-        ("word and word. " * 700_000, 800, 100),
+        ("word and word. " * 300_000, 800, 100),
         ("x" * 3_000_000, 800, 100),
         ("x" * 200_000, 50, 40),
         ("羅生門の下で雨やみを待っていた" * 20_000, 800, 100),
         ("羅生門の下で雨やみを待っていた" * 3_000, 50, 40),
         ("\n" * 3_000_000 + "x", 800, 100),
         (" " * 3_000_000 + "x", 800, 100),
-        ("a\n\n" * 200_000, 800, 100),
+        ("a\n\n" * 80_000, 800, 100),
     ],
     ids=[
         "sentences",

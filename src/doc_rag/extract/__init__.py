@@ -14,11 +14,13 @@ from types import TracebackType
 from typing import Any
 
 from doc_rag.errors import DocRagError, ExtractionError
-from doc_rag.extract.frames import MEMORY_EXIT, out_of_memory
+from doc_rag.extract.data import extract_yaml
+from doc_rag.extract.frames import MEMORY_EXIT, from_fields, out_of_memory
 from doc_rag.extract.markdown import extract_markdown
+from doc_rag.extract.outlines import extract_asciidoc, extract_org, extract_rst
 from doc_rag.extract.text import extract_text
 from doc_rag.extract.worker_process import WorkerDied, WorkerProcess, WorkerTimeout
-from doc_rag.records import Extracted, Section
+from doc_rag.records import Extracted
 from doc_rag.skips import ending
 from doc_rag.sources import date_in_name
 
@@ -28,8 +30,21 @@ _HERE: dict[str, Callable[[str, bytes], Extracted]] = {
     ".md": extract_markdown,
     ".markdown": extract_markdown,
     ".txt": extract_text,
+    ".rst": extract_rst,
+    ".org": extract_org,
+    ".adoc": extract_asciidoc,
+    ".yaml": extract_yaml,
+    ".yml": extract_yaml,
 }
-_IN_WORKER = {".pdf": "pdf"}
+_IN_WORKER = {
+    ".pdf": "pdf",
+    ".html": "html",
+    ".htm": "html",
+    ".docx": "docx",
+    ".csv": "csv",
+    ".json": "json",
+    ".ipynb": "notebook",
+}
 
 
 class Extractor:
@@ -78,11 +93,11 @@ class Extractor:
             DocRagError: no worker process can be started, which is no fault of the file's.
         """
         suffix = ending(name)
+        if not data:
+            raise ExtractionError("is empty (0 bytes)")
         if suffix in _IN_WORKER:
-            extracted = _from_fields(self._in_worker(_IN_WORKER[suffix], name, data))
+            extracted = from_fields(self._in_worker(_IN_WORKER[suffix], name, data))
         elif suffix in _HERE:
-            if not data:
-                raise ExtractionError("is empty (0 bytes)")
             extracted = _HERE[suffix](name, data)
         else:
             raise ExtractionError(f"has an ending that cannot be read ({suffix or 'none'})")
@@ -150,15 +165,3 @@ class Extractor:
         worker.stop()
         with self._lock:
             self._running.discard(worker.pid)
-
-
-def _from_fields(fields: dict[str, Any]) -> Extracted:
-    return Extracted(
-        text=fields["text"],
-        sections=tuple(Section(start, end, tuple(path)) for start, end, path in fields["sections"]),
-        format=fields.get("format", "text"),
-        title=fields["title"],
-        page_starts=tuple(fields.get("page_starts", ())),
-        warnings=tuple(fields["warnings"]),
-        partial=fields.get("partial", False),
-    )

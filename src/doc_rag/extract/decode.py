@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from doc_rag.errors import ExtractionError
+from doc_rag.extract.legacy import decode_legacy
 
 _SAMPLE_BYTES = 65_536
-"""How much of a file the encoding is guessed from: a guess tries dozens of codecs on all it is given."""
+"""How much of a file is looked at to tell text from binary data."""
 
 _MAX_CONTROL_SHARE = 0.02
 """Control characters in a text. Random bytes have about a tenth, text none."""
@@ -39,12 +40,6 @@ _MAGIC = (
     (b"\xd0\xcf\x11\xe0", "an old Office document"),
     (b"SQLite format 3\x00", "an SQLite database"),
 )
-_COMMON = (
-    *("cp1252", "cp1250", "iso8859_2", "cp1251", "koi8_r", "cp1253"),
-    *("cp1254", "cp1255", "cp1256", "cp1257", "mac_roman"),
-)
-"""Single-byte encodings by how often files are in them. Short texts fit many equally well."""
-
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufeff]")
 _MAX_COMBINING_RUN = 30
 """Combining marks in a row, as in Unicode's Stream-Safe Text Format. Normalising is quadratic in them."""
@@ -118,7 +113,7 @@ def _decode(data: bytes) -> tuple[str, str | None]:
         return damaged, "has bytes that are not UTF-8; they are shown as \ufffd"
     if b"\0" in data[:_SAMPLE_BYTES]:
         raise ExtractionError("looks like binary data, not text")
-    text, codec = _decode_legacy(data)
+    text, codec = decode_legacy(data)
     return text, f"was read as {codec}, which is a guess; save it as UTF-8 if characters look wrong"
 
 
@@ -144,62 +139,6 @@ def _wide_codec(data: bytes) -> str | None:
     strange = sum(1 for c in text if c == "\ufffd" or unicodedata.category(c) in ("Cn", "Co", "Cs", "Cc"))
     strange -= text.count("\n") + text.count("\r") + text.count("\t") + text.count("\f")
     return codec if strange * 50 <= len(text) else None
-
-
-def _decode_legacy(data: bytes) -> tuple[str, str]:
-    from charset_normalizer import from_bytes
-
-    sample = _telling_lines(data)
-    matches = from_bytes(sample)
-    best = matches.best()
-    if best is None:
-        raise ExtractionError("is in no text encoding that can be recognised; save it as UTF-8")
-    fits = {m.encoding for m in matches if m.chaos <= best.chaos and m.coherence >= best.coherence - 0.01}
-    candidates = [name for name in _COMMON if name in fits]
-    if {"cp1252", "cp1254"} <= fits and _looks_turkish(data):
-        candidates.insert(0, "cp1254")
-    if best.encoding.startswith("mac_"):
-        # French on Windows is taken for Hungarian on a Mac: look at where its signs stand in words.
-        latin = ("cp1252", "mac_roman", best.encoding)
-        candidates = sorted(latin, key=lambda codec: -_plausibility(sample.decode(codec, errors="replace")))
-    for codec in dict.fromkeys([*candidates, best.encoding]):
-        try:
-            return data.decode(codec), codec
-        except UnicodeDecodeError:
-            continue
-    return data.decode(best.encoding, errors="replace"), best.encoding
-
-
-def _telling_lines(data: bytes) -> bytes:
-    """The lines that hold other than ASCII: only they tell one encoding from another."""
-    telling: list[bytes] = []
-    room = _SAMPLE_BYTES
-    for match in re.finditer(rb"[^\r\n]*[\x80-\xff][^\r\n]*[\r\n]*", data):
-        part = match.group()[:room]
-        telling.append(part)
-        room -= len(part)
-        if room <= 0:
-            break
-    return b"".join(telling)
-
-
-def _plausibility(text: str) -> int:
-    """How well the characters beyond ASCII stand where they are: letters in words, signs between them."""
-    score = 0
-    for match in re.finditer(r"([a-z]?)([^\x00-\x7f])([a-z]?)", text):
-        before, found, after = match.groups()
-        if found in "\u2018\u2019\u201c\u201d\u2013\u2014\u2026\u00ab\u00bb\u00a0" or found.islower():
-            score += 1
-        elif before or (after and not found.isupper()):
-            score -= 1
-    return score
-
-
-def _looks_turkish(data: bytes) -> bool:
-    """Whether the bytes that Turkish and Western Windows text differ in are Turkish letters rather than Icelandic."""
-    turkish = sum(data.count(byte) for byte in (0xF0, 0xFD, 0xFE, 0xDD, 0xD0, 0xDE))
-    icelandic = sum(data.count(byte) for byte in (0xE1, 0xE6, 0xED, 0xFA))
-    return turkish > icelandic
 
 
 @cache

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import struct
-from typing import BinaryIO
+from dataclasses import asdict
+from datetime import date
+from typing import Any, BinaryIO
+
+from doc_rag.records import Extracted, Section
 
 HEADER = struct.Struct(">Q")
 
@@ -29,3 +33,20 @@ def read_frame(stream: BinaryIO) -> bytes | None:
     length: int = HEADER.unpack(header)[0]
     payload = stream.read(length)
     return payload if len(payload) == length else None
+
+
+def to_fields(extracted: Extracted) -> dict[str, Any]:
+    """A document as JSON can carry it."""
+    day = extracted.document_date
+    sections = [[section.start, section.end, section.heading_path] for section in extracted.sections]
+    return asdict(extracted) | {"sections": sections, "document_date": day.isoformat() if day else None}
+
+
+def from_fields(fields: dict[str, Any]) -> Extracted:
+    """The document that `to_fields` was given."""
+    day = fields["document_date"]
+    sections = tuple(Section(start, end, tuple(path)) for start, end, path in fields["sections"])
+    lists = {name: tuple(fields[name]) for name in ("tags", "page_starts", "warnings")}
+    return Extracted(
+        **fields | lists | {"sections": sections, "document_date": date.fromisoformat(day) if day else None}
+    )

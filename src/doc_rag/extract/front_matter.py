@@ -16,6 +16,7 @@ from doc_rag.extract.decode import clean_line
 
 _MAX_CHARS = 16_384
 """Longest front matter. The YAML parser's time grows with the square of a hostile one."""
+_MAX_BRACKETS = 500
 _MAX_TAGS = 50
 _BLOCKS = (
     re.compile(r"---[ \t]*\n(.*?\n)?(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL),
@@ -47,7 +48,7 @@ def read_front_matter(text: str) -> FrontMatter:
                 match.end(),
                 _title(lowered),
                 _date(lowered),
-                _tags(lowered.get("tags", lowered.get("keywords"))),
+                read_tags(lowered.get("tags", lowered.get("keywords"))),
             )
     return FrontMatter()
 
@@ -55,6 +56,8 @@ def read_front_matter(text: str) -> FrontMatter:
 def _parse_yaml(block: str) -> Mapping[str, object] | None:
     import yaml
 
+    if block.count("[") + block.count("{") > _MAX_BRACKETS:
+        return _parse_key_lines(block)
     try:
         # The loader builds plain values only, and aliases are shared, so a bomb stays as small as it is written.
         fields = yaml.safe_load(block)
@@ -87,24 +90,27 @@ def _title(fields: Mapping[str, object]) -> str | None:
 
 
 def _date(fields: Mapping[str, object]) -> date | None:
-    for key in ("date", "published", "updated", "created", "lastmod"):
-        value = fields.get(key)
-        if isinstance(value, datetime):
-            return value.date()
-        if isinstance(value, date):
-            return value
-        if isinstance(value, str) and (match := re.match(r"\s*(\d{4})-(\d\d)-(\d\d)(?!\d)", value)):
-            try:
-                return date(*map(int, match.groups()))
-            except ValueError:
-                continue
-    return None
+    keys = ("date", "published", "updated", "created", "lastmod")
+    return next((found for key in keys if (found := read_date(fields.get(key)))), None)
 
 
-def _tags(value: object) -> tuple[str, ...]:
+def read_date(value: object) -> date | None:
+    """The day a metadata value names: a date or time, or text with a YYYY-MM-DD in it."""
+    if isinstance(value, datetime):
+        return value.date()
+    if isinstance(value, date):
+        return value
+    match = re.search(r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)", value[:200]) if isinstance(value, str) else None
+    try:
+        return date(*map(int, match.groups())) if match else None
+    except ValueError:
+        return None
+
+
+def read_tags(value: object) -> tuple[str, ...]:
+    """Tags from a list, or from text parted by commas or semicolons, else by blanks; each once."""
     if isinstance(value, str):
-        # The commas of a string part tags; where there are none, blanks do.
-        value = value.split(",") if "," in value else value.split()
+        value = re.split("[,;]", value) if re.search("[,;]", value) else value.split()
     if not isinstance(value, list | tuple):
         return ()
     plain = (str(tag) for tag in value[: 4 * _MAX_TAGS] if isinstance(tag, str | int | float | date))

@@ -7,29 +7,15 @@ would cost it too much is scanned line by line instead.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 
 from doc_rag.extract.decode import clean_line, decode
 from doc_rag.extract.front_matter import read_front_matter
+from doc_rag.extract.headings import MAX_HEADINGS, Heading, cut_at_headings, first_title
 from doc_rag.markdown_parser import MAX_PARSED_CHARS, line_offsets, parse_blocks, words_of_line
-from doc_rag.records import Extracted, Section
-
-MAX_HEADINGS = 50_000
-"""With more than these the headings are noise (or an attack on memory): the text becomes one section."""
+from doc_rag.records import Extracted
 
 _FENCE_OR_HEADING = re.compile(r"^ {0,3}(?:(`{3,}|~{3,})([^\n]*)|(#{1,6})(?:[ \t]+([^\n]*))?)$", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class Heading:
-    """`start` and `end` are the offsets of its lines, `level` 1 to 6."""
-
-    start: int
-    end: int
-    level: int
-    text: str
 
 
 def extract_markdown(name: str, data: bytes) -> Extracted:
@@ -37,19 +23,16 @@ def extract_markdown(name: str, data: bytes) -> Extracted:
     decoded = decode(data)
     text = decoded.text
     front = read_front_matter(text)
-    warnings = [decoded.warning] if decoded.warning else []
     headings = find_headings(text, front.end)
-    if len(headings) > MAX_HEADINGS:
-        warnings.append(f"has more than {MAX_HEADINGS:,} headings; it is indexed without them")
-        headings = []
+    sections, warnings = cut_at_headings(text, front.end, headings)
     return Extracted(
         text=text,
-        sections=tuple(sections_of(text, front.end, headings)),
+        sections=sections,
         format="markdown",
         title=front.title or first_title(headings),
         document_date=front.document_date,
         tags=front.tags,
-        warnings=tuple(warnings),
+        warnings=((decoded.warning,) if decoded.warning else ()) + warnings,
     )
 
 
@@ -58,34 +41,6 @@ def find_headings(text: str, start: int = 0) -> list[Heading]:
     if len(text) - start > MAX_PARSED_CHARS:
         return _scan_headings(text, start)
     return _parse_headings(text, start)
-
-
-def first_title(headings: list[Heading]) -> str | None:
-    """The text of the first heading of level 1."""
-    return next((heading.text for heading in headings if heading.level == 1), None)
-
-
-def sections_of(text: str, start: int, headings: list[Heading]) -> Iterator[Section]:
-    """Cut `text[start:]` at its headings.
-
-    A section begins with its heading's line. A heading with nothing below it but deeper headings
-    starts their section: its words are in the heading path of what follows, and would be a chunk of a
-    few words otherwise.
-    """
-    path: list[Heading] = []
-    section_start = start
-    body_start = start
-    for heading in headings:
-        deeper = not path or heading.level > path[-1].level
-        if text[body_start : heading.start].strip() or (path and not deeper):
-            yield Section(section_start, heading.start, tuple(each.text for each in path))
-            section_start = heading.start
-        while path and path[-1].level >= heading.level:
-            path.pop()
-        path.append(heading)
-        body_start = heading.end
-    if text[section_start:].strip():
-        yield Section(section_start, len(text), tuple(each.text for each in path))
 
 
 def _parse_headings(text: str, start: int) -> list[Heading]:

@@ -1,18 +1,16 @@
-"""One PDF to text, with pypdf. Runs in the worker process only: a hostile file may loop, crash or eat memory.
-
-Imports nothing of the package but the pure layout modules, so that the worker starts fast.
-"""
+"""One PDF to text, with pypdf. Runs in the worker process only: a hostile file may loop, crash or eat memory."""
 
 from __future__ import annotations
 
 import io
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from doc_rag.errors import ExtractionError
 from doc_rag.extract.decode import clean_line
 from doc_rag.extract.pdf_lines import Line, unreadable_share
 from doc_rag.extract.pdf_text import build_text
+from doc_rag.records import Extracted, Section
 
 if TYPE_CHECKING:
     from pypdf import PageObject, PdfReader
@@ -32,8 +30,8 @@ _NO_TITLE = re.compile(
 )
 
 
-def extract_pdf(data: bytes) -> dict[str, Any]:
-    """The text of a PDF as a dictionary of `Extracted`'s fields (sections as lists).
+def extract_pdf(name: str, data: bytes) -> Extracted:
+    """Read one PDF. `name` is not used: every extractor is called alike.
 
     Raises:
         ExtractionError: damaged, needs a password, or has no text.
@@ -66,14 +64,15 @@ def extract_pdf(data: bytes) -> dict[str, Any]:
         warnings.append(
             "its text looks unreadable (its fonts do not say which letters they draw); OCR would help"
         )
-    return {
-        "text": built.text,
-        "sections": built.sections,
-        "page_starts": built.page_starts,
-        "title": title or built.title,
-        "warnings": warnings,
-        "partial": bool(bare or failed),
-    }
+    return Extracted(
+        text=built.text,
+        sections=tuple(Section(start, end, path) for start, end, path in built.sections),
+        format="text",
+        title=title or built.title,
+        page_starts=built.page_starts,
+        warnings=tuple(warnings),
+        partial=bool(bare or failed),
+    )
 
 
 def page_list(numbers: list[int]) -> str:

@@ -1,7 +1,4 @@
-"""Cleaning the lines that come out of a PDF: characters first, then what is no part of the text.
-
-Pure, and without the rest of the package, so that the worker process starts fast and stays small.
-"""
+"""Cleaning the lines that come out of a PDF: characters first, then what is no part of the text. Pure."""
 
 from __future__ import annotations
 

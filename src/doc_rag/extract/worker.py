@@ -18,8 +18,8 @@ import threading
 from typing import Any, BinaryIO
 
 from doc_rag.errors import ExtractionError
-from doc_rag.extract.frames import MEMORY_EXIT, frame, out_of_memory, read_frame
-from doc_rag.extract.risky import EXTRACTORS
+from doc_rag.extract.frames import MEMORY_EXIT, frame, out_of_memory, read_frame, to_fields
+from doc_rag.extract.risky import extract
 
 _WATCH_SECONDS = 0.5
 _GRACE_SECONDS = 5
@@ -54,7 +54,7 @@ def main() -> None:
 
 def _answer(kind: str, name: str, data: bytes, memory_mb: int) -> dict[str, Any]:
     try:
-        return {"fields": EXTRACTORS[kind](name, data)}
+        return {"fields": to_fields(extract(kind, name, data))}
     except ExtractionError as error:
         return {"error": str(error)}
     except MemoryError:
