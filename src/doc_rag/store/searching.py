@@ -35,7 +35,8 @@ def by_vector(connection: Connection, generation: Generation, vector: Vector, li
         parameters = {"vector": PgVector(vector), "limit": limit}
         rows = connection.execute(on_partition("search_vector_exact", generation.id), parameters)
         return [(chunk_id, float(score)) for chunk_id, score in rows]
-    rows = connection.execute(*_indexed_search(connection, generation, vector, limit))
+    # Planned for this limit each time: a generic plan would not know that the limit is small.
+    rows = connection.execute(*_indexed_search(connection, generation, vector, limit), prepare=False)
     return [(chunk_id, float(score)) for chunk_id, score in rows]
 
 
