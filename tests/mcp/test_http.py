@@ -49,13 +49,17 @@ def request(method: str, params: Mapping[str, Any] | None = None) -> dict[str, A
     return {"jsonrpc": "2.0", "id": 1, "method": method, "params": dict(params or {})}
 
 
-def query_call(era: str) -> tuple[dict[str, Any], dict[str, str]]:
+def tool_call(era: str, name: str, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """A tool call and the headers it needs, in that era."""
-    params: dict[str, Any] = {"name": "query_docs", "arguments": {"query": "washed mirror"}}
+    params: dict[str, Any] = {"name": name, "arguments": dict(arguments)}
     if era == LEGACY:
-        return request("tools/call", params), {"MCP_Protocol_Version": "2025-11-25"}
-    headers = {"MCP_Protocol_Version": "2026-07-28", "Mcp_Method": "tools/call", "Mcp_Name": "query_docs"}
+        return request("tools/call", params), {"MCP-Protocol-Version": "2025-11-25"}
+    headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": name}
     return request("tools/call", params | {"_meta": META}), headers
+
+
+def query_call(era: str) -> tuple[dict[str, Any], dict[str, str]]:
+    return tool_call(era, "query_docs", {"query": "washed mirror"})
 
 
 def result_of(answer: httpx2.Response) -> dict[str, Any]:
