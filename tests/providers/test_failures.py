@@ -181,7 +181,7 @@ def test_the_budget_ends_the_trying(any_server: ProviderServer) -> None:
     with pytest.raises(EmbeddingUnavailable, match=r"did not answer within 1 s .*HTTP 500.*RAG_EMBED_RETRY"):
         run.documents(TEXTS)
     assert time.monotonic() - begun < 3
-    assert 2 <= len(any_server.requests) <= 6
+    assert 2 <= len(any_server.requests) <= 10
 
 
 @pytest.mark.parametrize("as_date", [False, True])

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from doc_rag.embed import make_embedder
+from doc_rag.embed.api import host_of
+from doc_rag.embed.voyage import VoyageApi
 from doc_rag.errors import DimensionMismatch, MissingKeyError, SettingsError
 from doc_rag.records import GenerationSettings, ModelIdentity, UsageEvent
-from doc_rag.settings import load_settings
+from doc_rag.settings import Secret, load_settings
 from tests.providers.conftest import start
 from tests.providers.servers import AzureServer, OpenAIServer, VoyageServer, bag_of_words
 from tests.providers.wire import ProviderServer, reversed_order
@@ -223,3 +225,30 @@ def test_a_missing_or_mangled_key_is_said_at_the_first_call_and_not_before(
         with pytest.raises(MissingKeyError, match=expected):
             call()
     assert usage == []
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        (None, "api.openai.com"),
+        ("https://api.openai.com:443/v1", "api.openai.com"),
+        ("http://user:word@Ollama.local:11434/v1", "ollama.local:11434"),
+        ("http://[::1]:80/v1", "[::1]"),
+        ("http://[::1]:8080/v1", "[::1]:8080"),
+    ],
+)
+def test_an_endpoint_is_the_host_however_its_address_is_written(url: str | None, host: str) -> None:
+    assert host_of("OPENAI_BASE_URL", url or "https://api.openai.com/v1") == host
+
+
+def test_a_port_that_is_none_is_a_settings_error(voyage: VoyageServer) -> None:
+    with pytest.raises(SettingsError, match="VOYAGE_BASE_URL has a port that is no number"):
+        start(voyage, VOYAGE_BASE_URL="http://localhost:port/v1")
+
+
+def test_an_atlas_key_goes_to_atlas_and_is_the_same_endpoint() -> None:
+    api = VoyageApi(Secret("al-key"), None, "voyage-4")
+    assert api.identity.endpoint == "api.voyageai.com", "the models, and so the vectors, are the same"
+    assert api.address() == "https://ai.mongodb.com/v1"
+    assert VoyageApi(Secret("pa-key"), None, "voyage-4").address() == "https://api.voyageai.com/v1"
+    assert VoyageApi(Secret("al-key"), "http://mine/v1", "voyage-4").address() == "http://mine/v1"

@@ -127,9 +127,10 @@ def test_another_architecture_is_refused_with_the_reason(
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json", "modules.json"])
 def test_a_missing_or_damaged_file_is_named(tmp_path: Path, usage: list[UsageEvent], name: str) -> None:
     folder = write_tiny_bert(tmp_path / "damaged")
-    (folder / name).write_bytes(b"\x00\x01")
-    with pytest.raises(EmbeddingRejected, match=name):
-        LocalEmbedder(usage.append, folder=folder).embed_query("wing")
+    for damage in (b"\x00\x01", b"[]", b"{}", b'["?"]'):
+        (folder / name).write_bytes(damage)
+        with pytest.raises(EmbeddingRejected, match=rf"{name}|its modules|its model_type"):
+            LocalEmbedder(usage.append, folder=folder).embed_query("wing")
     (folder / name).unlink()
     with pytest.raises(EmbeddingRejected, match=f"it has no {name}"):
         LocalEmbedder(usage.append, folder=folder).embed_query("wing")

@@ -82,7 +82,9 @@ def _floats(embedding: Any) -> Vectors:
     if isinstance(embedding, str):
         row = np.frombuffer(base64.b64decode(embedding, validate=True), "<f4")
     else:
-        row = np.asarray(embedding, np.float32)
+        with np.errstate(over="ignore"):
+            # What float32 cannot hold becomes infinite, and is refused as such.
+            row = np.asarray(embedding, np.float32)
     if row.ndim != 1:
         raise ValueError("not one row")
     return row

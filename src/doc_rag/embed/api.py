@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from doc_rag.embed.failures import CallFailed
-from doc_rag.errors import MissingKeyError
+from doc_rag.errors import MissingKeyError, SettingsError
 from doc_rag.records import ModelIdentity
 from doc_rag.settings import Secret
 
@@ -66,9 +66,20 @@ def quiet(*loggers: str) -> None:
             logger.setLevel(logging.WARNING)
 
 
-def host_of(url: str | None, default: str = "") -> str:
-    """host[:port] of an address, without the user and password it may hold; `default` where there is none."""
+def host_of(variable: str, url: str | None, default: str = "") -> str:
+    """host[:port] of an address, without the user and password it may hold; `default` where there is none.
+
+    The scheme's own port is left out, so that two spellings of one address are one endpoint.
+
+    Raises:
+        SettingsError: the port is no number; `variable` says where.
+    """
     parts = urlsplit(url or "")
     if not parts.hostname:
         return default
-    return parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
+    try:
+        port = parts.port
+    except ValueError:
+        raise SettingsError(f"{variable} has a port that is no number from 0 to 65535.") from None
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return host if port in (None, {"http": 80, "https": 443}.get(parts.scheme)) else f"{host}:{port}"

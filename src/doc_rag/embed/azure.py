@@ -28,7 +28,9 @@ class AzureOpenAIApi(OpenAIApi):
         self._endpoint = resource_url(endpoint) if endpoint else None
         self._deployment = deployment
         self._api_version = api_version
-        self.identity = ModelIdentity(PROVIDER, host_of(self._endpoint), deployment or "")
+        self.identity = ModelIdentity(
+            PROVIDER, host_of("AZURE_OPENAI_ENDPOINT", self._endpoint), deployment or ""
+        )
 
     @property
     def is_self_hosted(self) -> bool:

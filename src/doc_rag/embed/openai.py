@@ -33,7 +33,7 @@ class OpenAIApi:
     def __init__(self, key: Secret | None, base_url: str | None, model: str) -> None:
         self._key = key
         self._base_url = base_url or _URL
-        self.identity = ModelIdentity(PROVIDER, host_of(self._base_url), model)
+        self.identity = ModelIdentity(PROVIDER, host_of("OPENAI_BASE_URL", self._base_url), model)
         self._client: openai.OpenAI | None = None
         self._lock = threading.Lock()
 

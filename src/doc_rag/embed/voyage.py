@@ -34,11 +34,16 @@ class VoyageApi:
     def __init__(self, key: Secret | None, base_url: str | None, model: str) -> None:
         self._key = key
         self._base_url = base_url
-        self.identity = ModelIdentity(PROVIDER, host_of(base_url, HOST), model)
+        self.identity = ModelIdentity(PROVIDER, host_of("VOYAGE_BASE_URL", base_url, HOST), model)
 
     @property
     def is_self_hosted(self) -> bool:
         return False
+
+    def address(self) -> str:
+        """Where calls go: VOYAGE_BASE_URL, else what the key's kind says."""
+        is_atlas = self._key is not None and self._key.reveal().startswith("al-")
+        return self._base_url or (_ATLAS_URL if is_atlas else _URL)
 
     def require_key(self) -> None:
         if not self._key:
@@ -97,9 +102,8 @@ class VoyageApi:
         from voyageai.error import VoyageError
 
         _share_connections(voyageai)
-        base_url = self._base_url or (_ATLAS_URL if key.startswith("al-") else _URL)
         timeout = (min(CONNECT_SECONDS, timeout_seconds), timeout_seconds)
-        connection = {"api_key": key, "base_url": base_url, "request_timeout": timeout}
+        connection = {"api_key": key, "base_url": self.address(), "request_timeout": timeout}
         try:
             payload = call(voyageai, connection)
         except VoyageError as error:

@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,13 @@ _OPTIONAL_FILES = ("sentence_bert_config.json", "1_Pooling/config.json")
 
 
 def _sha256(path: Path) -> str:
+    found = path.stat()
+    return _sha256_once(path, found.st_size, found.st_mtime_ns)
+
+
+@lru_cache(maxsize=32)
+def _sha256_once(path: Path, size: int, mtime_ns: int) -> str:
+    """The file's hash, computed once for as long as its size and time stay the same."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -113,9 +121,12 @@ def read_folder(path: Path) -> Folder:
             "unset it to use the shipped model."
         )
 
-    def read_json(name: str, default: Any = None) -> Any:
+    def read_json(name: str, default: Any = None, kind: type = dict) -> Any:
         try:
-            return json.loads((path / name).read_text(encoding="utf-8"))
+            content = json.loads((path / name).read_text(encoding="utf-8"))
+            if not isinstance(content, kind):
+                raise ValueError(f"it holds no JSON {'object' if kind is dict else 'list'}")
+            return content
         except FileNotFoundError:
             if default is None:
                 raise refuse(f"it has no {name}") from None
@@ -151,8 +162,10 @@ def _pooling(read_json: Any, refuse: Any) -> str:
 
     Vectors are always normalised, which a Normalize module asks for and cosine distance does not mind.
     """
-    for module in read_json("modules.json"):
-        kind = str(module.get("type", "")).rpartition(".")[2]
+    for module in read_json("modules.json", kind=list):
+        kind = (
+            str(module["type"]).rpartition(".")[2] if isinstance(module, dict) and "type" in module else "?"
+        )
         if kind in ("Transformer", "Normalize"):
             continue
         if kind != "Pooling":
