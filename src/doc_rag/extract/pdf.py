@@ -129,12 +129,18 @@ def _read_pages(reader: PdfReader) -> tuple[list[list[Line]], list[int], list[tu
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - pypdf raises anything on a damaged page; the others are fine.
-            failed.append((number, clean_line(str(error) or type(error).__name__, 120)))
+            failed.append((number, _said(error)))
         pages.append(lines)
         chars += sum(len(line.text) for line in lines)
         if chars > MAX_TEXT_CHARS:
             raise ExtractionError(f"holds more than {MAX_TEXT_CHARS:,} characters of text; split it")
     return pages, bare, failed
+
+
+def _said(error: Exception) -> str:
+    # pypdf's assertions speak to its developers.
+    says_something = str(error) and not isinstance(error, AssertionError)
+    return clean_line(str(error), 120) if says_something else f"unexpected structure, {type(error).__name__}"
 
 
 def _read_lines(page: PageObject) -> list[Line]:
