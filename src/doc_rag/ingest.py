@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import psycopg
 
 from doc_rag.embed.base import Embedder, Stopped
-from doc_rag.errors import EmbeddingError, IngestFailed, Interrupted, MissingKeyError
+from doc_rag.errors import DatabaseUnavailable, EmbeddingError, IngestFailed, Interrupted, MissingKeyError
 from doc_rag.extract import Extractor
 from doc_rag.generations import difference, known_dimensions, skip_conditions, wanted_settings
 from doc_rag.plan import plan_removals
@@ -40,6 +40,7 @@ from doc_rag.storing import Storing
 
 PREPARE_WORKERS = 2
 BEAT_SECONDS = 5.0
+GO_ON = "What was stored stays; run again to go on from there."
 
 OnProgress = Callable[[Progress], None]
 
@@ -93,30 +94,36 @@ def ingest(
     """
     started = time.monotonic()
     tokens_before = tokens_used()
-    with writing(
-        database, settings.collection, "ingest", wait_seconds=options.wait_seconds, stopped=stopped
-    ) as writer:
-        on_progress(Progress("walk", 0, None, f"looking through {settings.docs_dir}"))
-        found = walk(settings.docs_dir, settings.extensions, max_file_bytes=settings.max_file_mb * 1_000_000)
-        run = _Run(writer, settings, embedder, options, found, on_progress, stopped)
-        failure: Exception | None = None
-        try:
+    run: _Run | None = None
+
+    def report() -> IngestReport:
+        assert run is not None
+        return run.report(database.describe(), tokens_used() - tokens_before, time.monotonic() - started)
+
+    try:
+        with writing(
+            database, settings.collection, "ingest", wait_seconds=options.wait_seconds, stopped=stopped
+        ) as writer:
+            on_progress(Progress("walk", 0, None, f"looking through {settings.docs_dir}"))
+            found = walk(
+                settings.docs_dir, settings.extensions, max_file_bytes=settings.max_file_mb * 1_000_000
+            )
+            run = _Run(writer, settings, embedder, options, found, on_progress, stopped)
             run.carry_out()
-        except Interrupted:
-            run.tally.interrupted = True
-        except (EmbeddingError, MissingKeyError) as error:
-            failure = error
-        except psycopg.OperationalError as error:
-            failure = error
-    report = run.report(database.describe(), tokens_used() - tokens_before, time.monotonic() - started)
-    if isinstance(failure, psycopg.OperationalError):
-        with database.translated():
-            raise failure
-    if failure is not None:
-        raise IngestFailed(
-            f"{failure} What was stored stays; run again to go on from there.", report
-        ) from failure
-    return report
+    except Interrupted:
+        if run is None:
+            raise
+        run.tally.interrupted = True
+    except (EmbeddingError, MissingKeyError, DatabaseUnavailable) as error:
+        if run is None:
+            raise
+        raise IngestFailed(f"{error} {GO_ON}", report()) from error
+    except psycopg.Error as error:
+        if run is None:
+            raise
+        reason = f"{database.describe()} refused a statement: {str(error).splitlines()[0]}."
+        raise IngestFailed(f"{reason} {GO_ON}", report()) from error
+    return report()
 
 
 class _Run:
@@ -172,30 +179,32 @@ class _Run:
                 documents.delete(self.connection, target, name)
             self.tally.removed = len(removals.drop)
         else:
-            self._finish_rebuild(target, states, removals.drop)
+            self._finish_rebuild(target, states, indexed, removals.drop)
         self._finish(target)
 
     def _target(self, live: Generation | None, wanted: GenerationSettings) -> Generation:
         """The generation to write: the live one, or one that is built beside it."""
         collection, collection_id = self.settings.collection, self.writer.collection_id
-        if live is None:
-            first = catalog.begin_generation(self.connection, collection, collection_id, wanted, forced=False)
-            catalog.make_live(self.connection, first.id, collection_id)
-            return replace(first, state="live")
         building = catalog.generation(self.connection, collection, "building")
-        if live.settings == wanted and not self.options.rebuild:
+        if live and live.settings == wanted and not self.options.rebuild:
             if building and not building.forced:
                 catalog.retire_building(self.connection, collection_id)
             return live
-        self.rebuilt = "asked for" if live.settings == wanted else difference(live.settings, wanted)
-        if building and building.settings == wanted and building.forced >= self.options.rebuild:
-            self.rebuilt += "; going on with the rebuild that was interrupted"
-            return building
-        if building:
-            catalog.retire_building(self.connection, collection_id)
-        return catalog.begin_generation(
-            self.connection, collection, collection_id, wanted, forced=self.options.rebuild
-        )
+        if live:
+            self.rebuilt = "asked for" if live.settings == wanted else difference(live.settings, wanted)
+            if building and building.settings == wanted and building.forced >= self.options.rebuild:
+                self.rebuilt += "; going on with the rebuild that was interrupted"
+                return building
+        with self.connection.transaction():
+            if building:
+                catalog.retire_building(self.connection, collection_id)
+            made = catalog.begin_generation(
+                self.connection, collection, collection_id, wanted, forced=bool(live) and self.options.rebuild
+            )
+            if live:
+                return made
+            catalog.make_live(self.connection, made.id, collection_id)
+            return replace(made, state="live")
 
     def _store_all(self, target: Generation, states: dict[str, StoredState]) -> None:
         storing = Storing(
@@ -285,13 +294,24 @@ class _Run:
         self.tally.warnings.append(Skip(prepared.source, reason))
 
     def _finish_rebuild(
-        self, target: Generation, states: dict[str, StoredState], dropped: Sequence[str]
+        self,
+        target: Generation,
+        states: Mapping[str, StoredState],
+        indexed: Mapping[str, StoredState],
+        dropped: Sequence[str],
     ) -> None:
-        """Switch to the new generation, unless documents that are live could not be looked at or are held."""
+        """Switch to the new generation, unless it lacks a document that is live and not known to be gone."""
         on_disk = {source.name for source in self.found.sources}
         for name in states.keys() - on_disk:
             documents.delete(self.connection, target, name)
-        if self.tally.held or self.found.unreadable:
+        anew = documents.states(self.connection, target.id).keys()
+        live = {name for name, state in indexed.items() if state.status != "skipped"}
+        lost = live - anew - set(dropped)
+        if lost:
+            self.rebuilt = (
+                f"{self.rebuilt}; the old index stays in use, because {len(lost)} of its documents "
+                f"({min(lost)} for one) could not be read anew"
+            )
             return
         catalog.refresh_statistics(self.connection, target.id)
         catalog.make_live(self.connection, target.id, self.writer.collection_id)
@@ -299,7 +319,7 @@ class _Run:
 
     def _finish(self, target: Generation) -> None:
         changed = self.tally.new or self.tally.changed or self.tally.removed
-        if changed and target.state == "live":
+        if target.state == "live" and (changed or catalog.is_miscounted(self.connection, target.id)):
             catalog.refresh_statistics(self.connection, target.id)
         catalog.finish_run(
             self.connection,

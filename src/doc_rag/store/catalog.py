@@ -14,6 +14,7 @@ from doc_rag.store.pool import Connection
 from doc_rag.store.queries import on_partition, query
 
 SETTING_FIELDS = tuple(GenerationSettings.__dataclass_fields__)
+DROP_LOCK = 0x64726F70  # "drop", as an advisory lock key
 
 
 def ensure_collection(connection: Connection, name: str) -> int:
@@ -106,11 +107,12 @@ def not_found_message(name: str, existing: list[str]) -> str:
 def begin_generation(
     connection: Connection, collection: str, collection_id: int, settings: GenerationSettings, *, forced: bool
 ) -> Generation:
-    """Make a building generation with its partition. The caller holds the collection's write lock."""
+    """Make a building generation and its partition, both or neither. The caller holds the write lock."""
     values: dict[str, Any] = {"collection_id": collection_id, "forced": forced, **asdict(settings)}
-    row = connection.execute(query("generation_insert"), values).fetchone()
-    assert row is not None  # an insert with "returning" has one
-    schema.make_partition(connection, int(row[0]), settings.dims, settings.text_language)
+    with connection.transaction():
+        row = connection.execute(query("generation_insert"), values).fetchone()
+        assert row is not None  # an insert with "returning" has one
+        schema.make_partition(connection, int(row[0]), settings.dims, settings.text_language)
     return Generation(int(row[0]), collection_id, collection, "building", settings, forced)
 
 
@@ -130,10 +132,20 @@ def retire_building(connection: Connection, collection_id: int) -> None:
 
 
 def drop_retired(connection: Connection) -> None:
-    """Drop the partitions of retired generations, of any collection; what is still read waits for a later run."""
-    for (generation_id,) in connection.execute(query("generations_retired")).fetchall():
-        if schema.drop_partition(connection, generation_id):
-            connection.execute(query("generation_delete"), {"generation_id": generation_id})
+    """Drop the partitions of retired generations, of any collection; what is still read waits for a later run.
+
+    One process at a time: others leave it to the one that is at it.
+    """
+    row = connection.execute("select pg_try_advisory_lock(%s)", [DROP_LOCK]).fetchone()
+    if not row or not row[0]:
+        return
+    try:
+        for (generation_id,) in connection.execute(query("generations_retired")).fetchall():
+            if schema.drop_partition(connection, generation_id):
+                connection.execute(query("generation_delete"), {"generation_id": generation_id})
+    finally:
+        if not connection.broken:
+            connection.execute("select pg_advisory_unlock(%s)", [DROP_LOCK])
 
 
 def finish_run(connection: Connection, collection_id: int, *, docs_root: str, pending_removals: int) -> None:
@@ -142,6 +154,12 @@ def finish_run(connection: Connection, collection_id: int, *, docs_root: str, pe
         query("collection_finish"),
         {"collection_id": collection_id, "docs_root": docs_root, "pending_removals": pending_removals},
     )
+
+
+def is_miscounted(connection: Connection, generation_id: int) -> bool:
+    """Whether a generation's totals are not of the chunks it has: its last run was cut off, or a document removed."""
+    row = connection.execute(query("generation_miscounted"), {"generation_id": generation_id}).fetchone()
+    return bool(row and row[0])
 
 
 def refresh_statistics(connection: Connection, generation_id: int) -> None:

@@ -47,9 +47,10 @@ def find(
 
 def stage(connection: Connection, vectors: Mapping[bytes, Vector]) -> None:
     """Keep the vectors of one provider answer until their chunks are stored."""
+    # In one order, whoever stages: two runs that share texts would else wait for each other.
+    keys = sorted(vectors)
     connection.execute(
-        query("embeddings_stage"),
-        {"keys": list(vectors), "embeddings": [PgVector(vector) for vector in vectors.values()]},
+        query("embeddings_stage"), {"keys": keys, "embeddings": [PgVector(vectors[key]) for key in keys]}
     )
 
 

@@ -75,8 +75,9 @@ update generations set state = 'live' where id = %(generation_id)s
 update collections set live_generation_id = %(generation_id)s, revision = nextval('revision_seq')
  where id = %(collection_id)s
 
--- generations_retired: whose partitions wait to be dropped
-select id from generations where state = 'retired' order by id
+-- generations_retired: whose partitions wait to be dropped; one detached half-way comes first, it bars all others
+select g.id from generations g left join pg_inherits i on i.inhrelid = to_regclass('doc_chunks_g' || g.id)
+ where g.state = 'retired' order by i.inhdetachpending is true desc, g.id
 
 -- generation_delete: after its partition is gone; documents and term statistics go with it
 delete from generations where id = %(generation_id)s
@@ -86,6 +87,10 @@ update generations
    set chunk_count = t.chunks, lexeme_total = t.lexemes
   from (select count(*) as chunks, coalesce(sum(lexeme_count), 0) as lexemes from {partition}) t
  where id = %(generation_id)s
+
+-- generation_miscounted: whether the totals are of another number of chunks than there are now
+select g.chunk_count <> (select coalesce(sum(d.chunk_count), 0) from documents d where d.generation_id = g.id)
+  from generations g where g.id = %(generation_id)s
 
 -- term_stats_clear: before they are counted again
 delete from term_stats where generation_id = %(generation_id)s
@@ -221,11 +226,13 @@ insert into embeddings_staged (embed_key, embedding)
 select * from unnest(%(keys)s::bytea[], %(embeddings)s::vector[])
 on conflict (embed_key) do update set embedding = excluded.embedding, created_at = now()
 
--- embeddings_unstage: those whose chunks are stored
-delete from embeddings_staged where embed_key = any(%(keys)s)
+-- embeddings_unstage: those whose chunks are stored; what another run is just staging stays for it
+delete from embeddings_staged where embed_key in (
+    select embed_key from embeddings_staged where embed_key = any(%(keys)s) for update skip locked)
 
 -- embeddings_expire: staged long ago and never stored
-delete from embeddings_staged where created_at < now() - interval '30 days'
+delete from embeddings_staged where embed_key in (
+    select embed_key from embeddings_staged where created_at < now() - interval '30 days' for update skip locked)
 
 -- generation_created: when a generation began
 select created_at from generations where id = %(generation_id)s

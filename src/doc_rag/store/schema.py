@@ -222,8 +222,9 @@ def drop_partition(connection: psycopg.Connection[Any], generation_id: int) -> b
                 sql.SQL("alter table doc_chunks detach partition {} {}").format(partition, how)
             )
         connection.execute(sql.SQL("drop table if exists {}").format(partition))
-    except psycopg.errors.LockNotAvailable:
-        log.info("generation %d is still being read; its chunks are dropped by a later run", generation_id)
+    except (psycopg.errors.LockNotAvailable, psycopg.errors.ObjectNotInPrerequisiteState) as error:
+        # The second: another partition is half detached, and its readers are not done yet.
+        log.info("generation %d is dropped by a later run: %s", generation_id, error.diag.message_primary)
         return False
     finally:
         connection.execute("set lock_timeout = 0")

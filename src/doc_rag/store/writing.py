@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
@@ -9,10 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from doc_rag.errors import CollectionBusy
+import psycopg
+
+from doc_rag.errors import CollectionBusy, Interrupted
 from doc_rag.store import catalog
 from doc_rag.store.pool import Connection, Database
 from doc_rag.store.queries import query
+
+log = logging.getLogger(__name__)
 
 WRITE_LOCK_CLASS = 0x7261676D
 """First half of the advisory lock's key ("ragm"); the second is the collection's id."""
@@ -46,8 +51,10 @@ def writing(
 
     Raises:
         CollectionBusy: another process holds it and did not let go within `wait_seconds`.
+        DatabaseUnavailable: in place of any connection error, also in the block. The lock went with the
+            connection, and so did the transaction in hand.
     """
-    with database.own_connection() as connection:
+    with database.translated(), database.own_connection() as connection:
         collection_id = catalog.ensure_collection(connection, collection)
         deadline = time.monotonic() + wait_seconds
         while not _try_lock(connection, collection_id):
@@ -64,8 +71,7 @@ def writing(
         try:
             yield writer
         except BaseException as error:
-            if not connection.broken:
-                _finish(writer, "failed", type(error).__name__)
+            _note_failure(writer, error)
             raise
         _finish(writer, "done", None)
 
@@ -75,6 +81,16 @@ def _try_lock(connection: Connection, collection_id: int) -> bool:
         "select pg_try_advisory_lock(%s, %s)", [WRITE_LOCK_CLASS, collection_id]
     ).fetchone()
     return bool(row and row[0])
+
+
+def _note_failure(writer: Writer, error: BaseException) -> None:
+    """Note in the job how it ended. Where that fails too, the next writer finds it lost."""
+    if writer.connection.broken:
+        return
+    try:
+        _finish(writer, "interrupted" if isinstance(error, Interrupted) else "failed", type(error).__name__)
+    except psycopg.Error as noted:
+        log.debug("the end of job %d could not be noted: %s", writer.job_id, noted)
 
 
 def _finish(writer: Writer, state: str, error: str | None) -> None:

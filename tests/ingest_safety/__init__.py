@@ -1,0 +1,1 @@
+"""That nothing breaks the index: kills, signals, full disks, lost databases, writers at once."""

@@ -1,0 +1,170 @@
+"""States that only a run cut off at one point leaves, or another process in one moment: each is survived."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from doc_rag import storing
+from doc_rag.records import Progress
+from doc_rag.service import KnowledgeBase
+from doc_rag.store import catalog, embeddings
+from doc_rag.store.pool import Database
+from doc_rag.store.writing import writing
+from tests.conftest import MakeSettings
+from tests.ingest_safety.corpus import WORDS
+from tests.service.conftest import MakeKb, write
+from tests.support.corpora import SETTINGS, add_document, make_collection
+from tests.support.vectors import clustered
+
+
+@pytest.fixture
+def database(make_settings: MakeSettings) -> Iterator[Database]:
+    database = Database(make_settings(), max_connections=8)
+    yield database
+    database.close()
+
+
+def _rebuilt(database: Database, name: str) -> None:
+    """Retire the collection's generation and make another live."""
+    with writing(database, name, "test") as writer:
+        new = catalog.begin_generation(writer.connection, name, writer.collection_id, SETTINGS, forced=True)
+        catalog.make_live(writer.connection, new.id, writer.collection_id)
+
+
+def _retired(connection: psycopg.Connection[Any]) -> list[Any]:
+    return connection.execute("select id from generations where state = 'retired' order by id").fetchall()
+
+
+def test_a_partition_detached_half_way_bars_no_other(database: Database) -> None:
+    """The reader of one keeps it half detached; those that are retired later, under lower ids, still go."""
+    first, second = (make_collection(database, name) for name in ("first", "second"))
+    add_document(database, second, "a.md", ["one"])
+    with database.connect() as connection, database.connection() as other:
+        _rebuilt(database, "second")
+        with database.snapshot() as reader:
+            reader.execute("select count(*) from doc_chunks")
+            catalog.drop_retired(connection)
+            assert _retired(other) == [(second.id,)]
+            _rebuilt(database, "first")
+            catalog.drop_retired(connection)
+            assert _retired(other) == [(first.id,), (second.id,)]
+        catalog.drop_retired(connection)
+        assert _retired(other) == []
+        left = other.execute(
+            "select count(*) from pg_class where relname ~ '^doc_chunks_g[0-9]+$'"
+        ).fetchone()
+        assert left == (2,)
+
+
+def test_processes_that_drop_at_once_are_not_in_each_others_way(database: Database) -> None:
+    for i in range(6):
+        make_collection(database, f"c{i}")
+        _rebuilt(database, f"c{i}")
+    failures: list[BaseException] = []
+
+    def drop() -> None:
+        with database.connect() as connection:
+            try:
+                catalog.drop_retired(connection)
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it is the test's failure
+                failures.append(error)
+
+    droppers = [threading.Thread(target=drop) for _ in range(4)]
+    for dropper in droppers:
+        dropper.start()
+    for dropper in droppers:
+        dropper.join(30)
+    assert failures == []
+    with database.connection() as connection:
+        catalog.drop_retired(connection)
+        assert _retired(connection) == []
+
+
+def test_runs_that_stage_the_same_texts_do_not_wait_for_each_other(database: Database) -> None:
+    """Two runs stage and forget the same keys in opposite orders, again and again."""
+    keys = [bytes([i]) * 32 for i in range(200)]
+    vectors = clustered(len(keys), 8)
+    failures: list[BaseException] = []
+
+    def run(step: int) -> None:
+        with database.connect() as connection:
+            try:
+                for _ in range(40):
+                    embeddings.stage(connection, dict(zip(keys[::step], vectors[::step], strict=True)))
+                    embeddings.unstage(connection, keys[::-step])
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it is the test's failure
+                failures.append(error)
+
+    runs = [threading.Thread(target=run, args=(step,)) for step in (1, -1, 1, -1)]
+    for each in runs:
+        each.start()
+    for each in runs:
+        each.join(60)
+    assert failures == []
+
+
+def test_what_another_run_is_staging_is_not_forgotten(database: Database) -> None:
+    key, (vector, other) = b"k" * 32, clustered(2, 8)
+    with database.connect() as one, database.connect() as two:
+        embeddings.stage(one, {key: vector})
+        with two.transaction():
+            embeddings.stage(two, {key: other})
+            embeddings.unstage(one, [key])
+        count = one.execute("select count(*) from embeddings_staged").fetchone()
+    assert count == (1,)
+
+
+def test_totals_that_a_cut_off_run_left_behind_are_counted_by_the_next(make_kb: MakeKb, docs: Path) -> None:
+    write(docs, a="The ferry leaves at noon.", b="The lathe stands in the shed.")
+    kb = make_kb()
+    kb.reindex_docs()
+    with kb.database.connection() as connection:
+        connection.execute("update generations set chunk_count = 0, lexeme_total = 0")
+        connection.execute("delete from term_stats")
+    assert kb.reindex_docs().unchanged == 2
+    with kb.database.connection() as connection:
+        assert connection.execute("select chunk_count, lexeme_total > 0 from generations").fetchall() == [
+            (2, True)
+        ]
+        assert connection.execute("select count(*) > 0 from term_stats").fetchone() == (True,)
+
+
+def test_a_rebuild_that_misses_a_live_document_is_not_switched_to(
+    make_kb: MakeKb,
+    docs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A file that goes between the walk and its reading is not known to be removed: the next run sees."""
+    for i, word in enumerate(WORDS):
+        write(docs, **{f"{i:02}": f"About the {word}."})
+    make_kb().reindex_docs()
+    monkeypatch.setattr(storing, "WINDOW_DOCUMENTS", 1)
+    last = docs / f"{len(WORDS) - 1:02}.md"
+    kb = make_kb(RAG_CHUNK_SIZE="400")
+    report = kb.reindex_docs(progress=_once("index", last.unlink))
+    assert f"the old index stays in use, because 1 of its documents ({last.name}" in str(report.rebuilt)
+    assert _documents(kb) == (len(WORDS), 800)
+    assert kb.reindex_docs().removed == 1
+    assert _documents(kb) == (len(WORDS) - 1, 400)
+
+
+def _once(stage: str, act: Callable[[], None]) -> Callable[[Progress], None]:
+    done: list[Progress] = []
+
+    def on_progress(progress: Progress) -> None:
+        if progress.stage == stage and not done:
+            done.append(progress)
+            act()
+
+    return on_progress
+
+
+def _documents(kb: KnowledgeBase) -> tuple[int, int]:
+    (summary,) = kb.list_collections()
+    return summary.documents, summary.chunk_size_chars
