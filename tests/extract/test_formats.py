@@ -12,6 +12,9 @@ from typing import Any
 
 import docx
 import pytest
+from docx.opc.constants import RELATIONSHIP_TYPE
+from docx.opc.packuri import PackURI
+from docx.opc.part import Part
 from docx.oxml import parse_xml
 from docx.oxml.ns import nsdecls
 
@@ -128,6 +131,24 @@ def test_word(extractor: Extractor) -> None:
     ]
     assert (extracted.title, extracted.document_date) == ("Handbook", date(2026, 1, 31))
     assert extracted.tags == ("red", "green")
+
+
+def test_notes_of_a_word_document_stand_at_its_end(extractor: Extractor) -> None:
+    document = docx.Document()
+    document.add_paragraph("Claimed without proof.")
+    notes = (
+        f'<w:footnotes {nsdecls("w")}><w:footnote w:type="separator" w:id="-1"><w:p/></w:footnote>'
+        '<w:footnote w:id="1"><w:p><w:r><w:t>The proof is here.</w:t></w:r></w:p></w:footnote></w:footnotes>'
+    )
+    kind = "application/vnd.openxmlformats-officedocument.wordprocessingml.footnotes+xml"
+    part = Part(PackURI("/word/footnotes.xml"), kind, notes.encode(), document.part.package)
+    document.part.relate_to(part, RELATIONSHIP_TYPE.FOOTNOTES)
+    data = io.BytesIO()
+    document.save(data)
+    assert (
+        extractor.extract("a.docx", data.getvalue()).text
+        == "Claimed without proof.\n\n[1] The proof is here."
+    )
 
 
 def zipped(files: dict[str, bytes]) -> bytes:

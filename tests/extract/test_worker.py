@@ -92,6 +92,18 @@ def test_a_crash_costs_the_file_and_not_the_next(how: signal.Signals) -> None:
         assert extractor.extract("a.pdf", GOOD).text == "A file like any other."
 
 
+def test_the_worker_is_given_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not os.path.isdir("/proc/self"):
+        pytest.skip("the environment of another process is read from /proc, which is not here")
+    monkeypatch.setenv("VOYAGE_API_KEY", "key-of-the-user")
+    monkeypatch.setenv("RAG_DATABASE_URL", "postgresql://user:key-of-the-user@host/db")
+    with Extractor(pdf_timeout_seconds=60, pdf_memory_mb=1024) as extractor:
+        extractor.extract("a.pdf", GOOD)
+        (pid,) = extractor.worker_pids
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    assert b"PYTHONPATH=" in environment and b"key-of-the-user" not in environment
+
+
 def test_two_threads_read_two_files_at_once_and_a_third_waits() -> None:
     with (
         Extractor(pdf_timeout_seconds=60, pdf_memory_mb=1024, workers=2) as extractor,

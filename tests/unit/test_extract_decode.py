@@ -84,6 +84,7 @@ def test_utf8_with_a_damaged_place_stays_utf8() -> None:
     ("data", "what"),
     [
         (b"%PDF-1.7\n...", "is a PDF by its content"),
+        (b"{\\rtf1\\ansi words}", "RTF document"),
         (b"PK\x03\x04" + b"\0" * 50, "ZIP archive or Office document"),
         (b"\x89PNG\r\n\x1a\n" + b"\0" * 50, "PNG image"),
         (bytes(range(256)) * 20, "binary data"),
@@ -100,6 +101,11 @@ def test_line_ends_and_control_characters_are_put_right() -> None:
     assert decode(b"a\r\nb\rc\nd").text == "a\nb\nc\nd"
     assert decode(b"page one\x0cpage two\x00\x08\x7f end\x1b").text == "page one page two end"
     assert clean("e\u0301\ufeff \ud835 \x85 x") == "é    x"
+
+
+def test_a_log_in_colours_is_text_without_them() -> None:
+    line = b"\x1b[31mERROR\x1b[0m \x1b[1;32mok\x1b[K\x1b[m done\n"
+    assert decode(line * 100).text == "ERROR ok done\n" * 100
 
 
 def test_text_is_composed_even_where_that_could_take_for_ever() -> None:

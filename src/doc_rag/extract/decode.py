@@ -39,7 +39,10 @@ _MAGIC = (
     (b"\x7fELF", "a program"),
     (b"\xd0\xcf\x11\xe0", "an old Office document"),
     (b"SQLite format 3\x00", "an SQLite database"),
+    (b"{\\rtf", "an RTF document"),
 )
+_TERMINAL_CODES = re.compile(r"\x1b(?:\[[0-9;?]{0,20}[A-Za-z]|[()][A-Z0-9])")
+"""Colours and cursor moves, as a log written for a terminal has them."""
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufeff]")
 _MAX_COMBINING_RUN = 30
 """Combining marks in a row, as in Unicode's Stream-Safe Text Format. Normalising is quadratic in them."""
@@ -63,6 +66,8 @@ def decode(data: bytes) -> Decoded:
         if data.startswith(magic):
             raise ExtractionError(f"is {what} by its content, not text; give it the ending that fits")
     text, warning = _decode(data)
+    if "\x1b" in text:
+        text = _TERMINAL_CODES.sub("", text)
     controls = len(_CONTROLS.findall(text[:_SAMPLE_BYTES]))
     if controls > max(8, _MAX_CONTROL_SHARE * min(len(text), _SAMPLE_BYTES)):
         raise ExtractionError("looks like binary data, not text")

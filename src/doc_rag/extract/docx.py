@@ -1,7 +1,7 @@
 """Word documents (.docx) to text, with python-docx. Runs in the worker process.
 
-The text as it stands with all changes accepted: what was inserted is in, what was deleted is not. Headers,
-footers and comments are left out.
+The text as it stands with all changes accepted: what was inserted is in, what was deleted is not. Notes stand
+at the end; headers, footers and comments are left out.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ def extract_docx(name: str, data: bytes) -> Extracted:
             writer.table(list(_rows(element)))
         else:
             _write_paragraph(writer, element, levels)
+    for number, note in _notes(document):
+        writer.paragraph(f"[{number}] {note}")
     properties = document.core_properties
     title = clean_line(properties.title or "") or None
     return writer.finish(
@@ -118,10 +120,23 @@ def _text(paragraph: Any) -> str:
 
 
 def _rows(table: Any) -> Iterator[list[str]]:
-    for row in table.iter(f"{_W}tr"):
+    for row in table.findall(f"{_W}tr"):
         cells = [" ".join(_text(p) for p in cell.iter(f"{_W}p")) for cell in row.findall(f"{_W}tc")]
         if any(cell.strip() for cell in cells):
             yield cells
+
+
+def _notes(document: Any) -> Iterator[tuple[str, str]]:
+    """Foot- and endnotes, which stand in parts of their own: (number, text)."""
+    from docx.oxml import parse_xml
+
+    for relation in document.part.rels.values():
+        kind = relation.reltype.rsplit("/", 1)[-1]
+        if kind in ("footnotes", "endnotes") and not relation.is_external:
+            for note in parse_xml(relation.target_part.blob):
+                # Those of a type are the lines that separate notes from the text.
+                if note.get(f"{_W}type") is None:
+                    yield note.get(f"{_W}id", ""), " ".join(_text(p) for p in note.iter(f"{_W}p"))
 
 
 def _date(properties: Any) -> date | None:

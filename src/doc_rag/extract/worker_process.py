@@ -25,6 +25,9 @@ _PIPE_BYTES = 1 << 16
 _log = logging.getLogger(__name__)
 
 
+_PASSED_ON = ("PATH", "HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME")
+
+
 class WorkerTimeout(Exception):
     """The worker did not answer in time."""
 
@@ -49,7 +52,7 @@ class WorkerProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                env=_environment(),
                 bufsize=0,
                 # Ctrl-C in the terminal is for the parent, which finishes the document in hand.
                 start_new_session=True,
@@ -145,3 +148,9 @@ class WorkerProcess:
             self._errors.read(4_000).decode(errors="replace"),
         )
         raise WorkerDied(code)
+
+
+def _environment() -> dict[str, str]:
+    """What the worker needs to find its modules, and nothing else: a hostile file shall find no key there."""
+    kept = {name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith("LC_")}
+    return kept | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
