@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from doc_rag import __version__
-from doc_rag.settings import VARIABLES, load_settings
+from doc_rag.settings import DEFAULT_EXTENSIONS, MORE_EXTENSIONS, VARIABLES, load_settings
 from tests.support.written_tables import modules, settings_rows
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -133,6 +133,12 @@ def test_every_make_target_that_is_named_exists(name: str) -> None:
     assert named <= makefile_targets()
 
 
+def test_contributing_says_what_every_folder_of_tests_holds() -> None:
+    folders = {path.parent.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")}
+    named = {row[0].strip("`").rstrip("/") for row in rows(text_of("CONTRIBUTING.md"))}
+    assert folders - {"tests"} - named == set()
+
+
 def test_the_readme_begins_with_the_two_commands() -> None:
     commands = [line.split("#")[0].strip() for line in fences(README, "sh")[0].splitlines()]
     assert commands == ["make demo", "make test"]
@@ -245,6 +251,12 @@ def test_every_message_under_troubleshooting_is_one_of_ours() -> None:
     constants = string_constants()
     assert len(messages) > 10
     assert [m for m in messages if not any(m in constant for constant in constants)] == []
+
+
+def test_the_readme_has_every_ending_that_can_be_read() -> None:
+    section = README.split("## Adding documents", 1)[1].split("\n## ", 1)[0]
+    endings = {span for span in SPAN.findall(section) if re.fullmatch(r"\.[a-z]+", span)}
+    assert endings - {".gitignore", ".ragignore"} == {*DEFAULT_EXTENSIONS, *MORE_EXTENSIONS}
 
 
 def test_the_readme_has_the_default_model_of_each_provider() -> None:
