@@ -49,6 +49,8 @@ SESSION_IDLE_SECONDS = 1_800.0
 KEEP_ALIVE_SECONDS = 65
 """Longer than the minute for which proxies keep an idle connection, so that they never race our close."""
 MAX_HEADER_BYTES = 16 * 1024
+LEAVE_SECONDS = 2.0
+"""Part of RAG_SHUTDOWN_SECONDS kept for what comes after the last answer."""
 READY_SECONDS = 2.0
 """How long one look at the database answers every prober."""
 READY_PATIENCE_SECONDS = 5.0
@@ -182,18 +184,13 @@ class _Server(uvicorn.Server):
         self._workers = workers
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._workers.stopping.set()
+        self._workers.stop()
         super().handle_exit(sig, frame)
 
 
-def serve_http(
-    kb: Callable[[], KnowledgeBase], settings: Settings, sock: socket.socket, token: str, workers: Workers
-) -> None:
-    """Serve on a listening socket until SIGTERM or SIGINT, and drain. Whoever calls closes what it gave."""
-    app = build_http_app(kb, settings, token=token, workers=workers)
-    # Else the SDK's event streams end the moment a signal arrives, answers or not.
-    AppStatus.enable_automatic_graceful_drain = False
-    config = uvicorn.Config(
+def uvicorn_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    """How uvicorn serves the app: its own log off, its limits ours, forwarded headers from named proxies alone."""
+    return uvicorn.Config(
         app,
         http=GuardedProtocol,
         ws="none",
@@ -204,16 +201,26 @@ def serve_http(
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=list(settings.trusted_proxies or ()),
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=max(1, int(settings.shutdown_seconds) - 2),
+        timeout_graceful_shutdown=max(1, int(settings.shutdown_seconds - LEAVE_SECONDS)),
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
     )
+
+
+def serve_http(
+    kb: Callable[[], KnowledgeBase], settings: Settings, sock: socket.socket, token: str, workers: Workers
+) -> None:
+    """Serve on a listening socket until SIGTERM or SIGINT, and drain. Whoever calls closes what it gave."""
+    app = build_http_app(kb, settings, token=token, workers=workers)
+    # Else the SDK's event streams end the moment a signal arrives, answers or not.
+    AppStatus.enable_automatic_graceful_drain = False
+    server = _Server(uvicorn_config(app, settings), workers)
     # uvicorn raises the signal again when it has stopped; by then that must not end the process,
     # which has a database to give back.
     before = {number: signal.signal(number, _stopped_already) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        asyncio.run(_Server(config, workers).serve(sockets=[sock]))
+        asyncio.run(server.serve(sockets=[sock]))
     finally:
-        workers.stopping.set()
+        workers.stop()
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from doc_rag.listening import check_may_listen, listen
 from doc_rag.settings import Settings
-from doc_rag.workers import Workers
+from doc_rag.workers import Workers, seconds_left
 
 if TYPE_CHECKING:
     from doc_rag.service import KnowledgeBase
@@ -71,13 +71,15 @@ def run_stdio(settings: Settings) -> int:
     server = build_server(kb, settings, workers=workers)
     in_hand = InHand()
     server.middleware.append(in_hand)
-    streams = StdioStreams(in_hand, workers.stopping.set, settings.shutdown_seconds)
+    streams = StdioStreams(in_hand, workers.stop, settings.shutdown_seconds)
 
     async def end_on_signal() -> None:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async for _ in signals:
-                workers.stopping.set()
-                await anyio.to_thread.run_sync(streams.end, settings.shutdown_seconds, abandon_on_cancel=True)
+                workers.stop()
+                await anyio.to_thread.run_sync(
+                    streams.end, settings.shutdown_seconds - 1, abandon_on_cancel=True
+                )
 
     async def main() -> None:
         async with anyio.create_task_group() as tasks:
@@ -118,9 +120,9 @@ def run_http(settings: Settings, host: str, port: int) -> int:
 
 
 def _leave(workers: Workers, kb: Opening, patience_seconds: float) -> None:
-    """Tell what still runs to stop, wait for it, give the database back."""
-    workers.stopping.set()
-    if not workers.wait_idle(patience_seconds):
+    """Tell what still runs to stop, wait for it until the time is up, give the database back."""
+    workers.stop()
+    if not workers.wait_idle(seconds_left(workers.deadline(patience_seconds - 1))):
         log.warning("%d calls did not end within %g s; leaving them", workers.running, patience_seconds)
     kb.close()
     sys.stderr.flush()

@@ -47,6 +47,17 @@ class Workers:
         self._running = 0
         self.stopping = threading.Event()
         """Set once the process is to end: long runs look at it and stop at their next safe point."""
+        self._stopped_at: float | None = None
+
+    def stop(self) -> None:
+        """Say that the process is to end. May be called in a signal handler, and more than once."""
+        if self._stopped_at is None:
+            self._stopped_at = time.monotonic()
+        self.stopping.set()
+
+    def deadline(self, patience_seconds: float) -> float:
+        """When `patience_seconds` since `stop()` have passed, on the clock of `time.monotonic`."""
+        return (time.monotonic() if self._stopped_at is None else self._stopped_at) + patience_seconds
 
     async def run(self, work: Callable[[], T]) -> T:
         """The result of `work()`, run in a thread with this task's context variables.

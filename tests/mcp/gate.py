@@ -10,7 +10,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -82,7 +82,8 @@ def serving_gate() -> Iterator[Gate]:
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(payload)))
             self.end_headers()
-            self.wfile.write(payload)
+            with suppress(ConnectionError):  # the server under test may have ended meanwhile
+                self.wfile.write(payload)
 
         def log_message(self, *_: object) -> None:
             pass

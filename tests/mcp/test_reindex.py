@@ -191,6 +191,34 @@ def _refuses_connections(server: HttpServer) -> None:
     raise AssertionError("the server still listens")
 
 
+def test_a_call_that_does_not_end_is_left_behind_when_the_time_is_up(
+    env: dict[str, str], gate: Gate, tmp_path: Path
+) -> None:
+    async def body() -> None:
+        with http_server(env | {"RAG_SHUTDOWN_SECONDS": "3"}, tmp_path / "server.log") as server, gate.hold():
+            message = {"name": "query_docs", "arguments": {"query": f"{HELD} {uuid.uuid4().hex}"}}
+            request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": message}
+            headers = {"Authorization": f"Bearer {TOKEN}", "Accept": "application/json"}
+            async with (
+                httpx2.AsyncClient(headers=headers, timeout=30) as http,
+                anyio.create_task_group() as tasks,
+            ):
+                answers: list[httpx2.Response] = []
+
+                async def ask() -> None:
+                    answers.append(await http.post(server.url, json=request))
+
+                tasks.start_soon(ask)
+                await in_thread(gate.wait_until_held)
+                started = anyio.current_time()
+                assert await in_thread(server.stop) == 0
+                assert anyio.current_time() - started < 10
+            assert answers[0].status_code == 503
+            assert "stopping" in answers[0].json()["error"]
+
+    within(body)
+
+
 def test_a_stdio_server_stops_a_reindex_when_its_client_leaves(
     slow_env: dict[str, str], gate: Gate, tmp_path: Path
 ) -> None:

@@ -191,3 +191,19 @@ def test_a_public_address_needs_a_long_token() -> None:
             check_may_listen(short, host)
         assert "short-token" not in str(raised.value)
     assert check_may_listen(load_settings({"RAG_AUTH_TOKEN": "x" * 32}), "0.0.0.0") == "x" * 32
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("RAG_ALLOWED_HOSTS", "https://docs.example.com"),
+        ("RAG_ALLOWED_HOSTS", "*.example.com"),
+        ("RAG_ALLOWED_ORIGINS", "docs.example.com"),
+        ("RAG_ALLOWED_ORIGINS", "https://docs.example.com/path"),
+        ("RAG_TRUSTED_PROXIES", "nginx"),
+        ("RAG_TRUSTED_PROXIES", "10.0.0.0/8, *"),
+    ],
+)
+def test_a_guard_that_could_never_match_stops_the_start(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=name):
+        load_settings({name: value})

@@ -12,10 +12,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message
 
 from doc_rag.calls import Calls
+from doc_rag.http_app import uvicorn_config
 from doc_rag.middleware.accept import AcceptShim, accepted
 from doc_rag.middleware.bodies import MESSAGE, Bodies, is_message
 from doc_rag.middleware.requests import Requests
 from doc_rag.middleware.sessions import GONE, Sessions
+from doc_rag.settings import load_settings
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 RESULT = {"jsonrpc": "2.0", "id": 1, "result": {"text": "grüße"}}
@@ -251,3 +253,35 @@ def test_more_than_the_limit_at_once_are_told_to_come_back() -> None:
     answer = post(Requests(json_app, max_in_flight=0), PING)
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("trusted", "peer"),
+    [
+        ("", "127.0.0.1"),
+        ("127.0.0.1", "203.0.113.9"),
+        ("10.0.0.0/8", "127.0.0.1"),
+        ("127.0.0.0/8", "203.0.113.9"),
+    ],
+)
+def test_forwarded_headers_are_believed_from_named_proxies_alone(trusted: str, peer: str) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope["client"][0])
+        await Response()(scope, receive, send)
+
+    async def send(_: Message) -> None:
+        pass
+
+    seen: list[str] = []
+    config = uvicorn_config(app, load_settings({"RAG_TRUSTED_PROXIES": trusted}))
+    config.load()
+    headers = [(b"x-forwarded-for", b"203.0.113.9"), (b"x-forwarded-proto", b"https")]
+    scope = {
+        "type": "http",
+        "scheme": "http",
+        "client": ("127.0.0.1", 1),
+        "headers": headers,
+        "method": "GET",
+    }
+    asyncio.run(config.loaded_app(scope, None, send))
+    assert seen == [peer]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 import time
@@ -48,13 +49,19 @@ class Requests:
                 await refuse(scope, receive, named_send, 503, "The server is busy.", {"Retry-After": "1"})
             else:
                 await self._app(scope, receive, named_send)
+        except asyncio.CancelledError:
+            # Only uvicorn cancels a request's own task: it did not end while the server was stopping.
+            if status is None:
+                await refuse(scope, receive, named_send, 503, "The server is stopping.", {"Retry-After": "5"})
         except Exception:
             log.exception("a request failed inside the server")
             if status is None:
                 await refuse(scope, receive, named_send, 500, f"Something went wrong inside. Request {name}.")
         finally:
             self._in_flight -= 1
-            log.info(
+            probed = scope["path"] in PROBES and status == 200
+            log.log(
+                logging.DEBUG if probed else logging.INFO,
                 "answered",
                 extra={
                     "method": scope["method"],
@@ -67,5 +74,8 @@ class Requests:
             request_id.reset(token)
 
 
-KNOWN_PATHS = ("/mcp", "/mcp/", "/healthz", "/readyz")
+PROBES = ("/healthz", "/readyz")
+"""Asked every few seconds by whoever watches the server."""
+
+KNOWN_PATHS = ("/mcp", "/mcp/", *PROBES)
 """Other paths are not logged: they are what a stranger typed."""
