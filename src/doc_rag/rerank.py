@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from doc_rag.embed.base import RecordUsage
 from doc_rag.embed.failures import CallFailed, Kind
-from doc_rag.embed.retry import GaveUp, RetryPolicy, call_with_retries
+from doc_rag.embed.retry import GaveUp, RetryPolicy, call_with_retries, gave_up_message
 from doc_rag.errors import MissingKeyError, RerankUnavailable, SettingsError
 from doc_rag.records import UsageEvent
 from doc_rag.settings import Settings
@@ -76,17 +76,16 @@ class VoyageReranker:
         def attempt(timeout_seconds: float) -> list[tuple[int, float]]:
             return self._attempt(query, documents, min(top_k, len(documents)), timeout_seconds)
 
+        policy = RetryPolicy(BUDGET_SECONDS, ATTEMPT_SECONDS)
         try:
             self._api.require_key()
-            return call_with_retries(
-                attempt, RetryPolicy(BUDGET_SECONDS, ATTEMPT_SECONDS), name=name, ended=_never
-            )
+            return call_with_retries(attempt, policy, name=name, ended=_never)
         except MissingKeyError as missing:
             why = str(missing)
         except CallFailed as failure:
-            why = f"Voyage refused it ({failure.reason}). {self._api.remedy(failure)}"
+            why = f"Voyage refused it ({failure.reason.rstrip('.')}). {self._api.remedy(failure)}"
         except GaveUp as given_up:
-            why = f"Voyage did not answer within {BUDGET_SECONDS:g} s ({given_up.last.reason})."
+            why = gave_up_message("Voyage", given_up, policy)
         raise RerankUnavailable(f"Not reranked by {self.model}: {why}")
 
     def _attempt(

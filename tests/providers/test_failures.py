@@ -127,7 +127,7 @@ def test_a_refusal_is_said_at_once_with_what_to_do(
 
 def test_the_servers_own_refusals_say_what_to_do() -> None:
     for kind, variables, said in (
-        (VoyageServer, {"VOYAGE_API_KEY": "pa-another"}, "Provided API key is invalid.*VOYAGE_API_KEY"),
+        (VoyageServer, {"VOYAGE_API_KEY": "pa-another"}, "HTTP 401.*VOYAGE_API_KEY"),
         (VoyageServer, {"RAG_EMBED_MODEL": "voyage-99"}, "Model voyage-99 is not supported.*RAG_EMBED_MODEL"),
         (OpenAIServer, {"OPENAI_API_KEY": "sk-another"}, "OPENAI_API_KEY"),
         (OpenAIServer, {"RAG_EMBED_MODEL": "gpt-embed"}, "model_not_found.*RAG_EMBED_MODEL"),
@@ -204,7 +204,7 @@ def test_a_rate_limit_seen_by_one_batch_holds_back_the_others(
     own_server: OpenAIServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = start(own_server)
-    own_server.fail_next(rate_limited("1"), slow(0.3), slow(0.3), slow(0.3))
+    own_server.fail_next(rate_limited("1"), slow(0.6), slow(0.6), slow(0.6))
     own_server.hold_until(4)
     with caplog.at_level(logging.INFO, logger="doc_rag"):
         run.documents([f"text {k}" for k in range(32 * 8)])

@@ -113,7 +113,7 @@ def places(gate: Gate) -> int:
     inside = 0
     for _ in range(20):
         ended = threading.Event()
-        timer = threading.Timer(0.02, ended.set)
+        timer = threading.Timer(0.15, ended.set)
         timer.start()
         try:
             gate.enter(ended)

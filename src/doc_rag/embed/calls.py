@@ -73,7 +73,9 @@ class Calls:
         except CallFailed as failure:
             if failure.kind is Kind.TOO_LARGE:
                 raise
-            reason = f"{self.name} refused the request ({failure.reason}). {self._api.remedy(failure)}"
+            reason = (
+                f"{self.name} refused the request ({failure.reason.rstrip('.')}). {self._api.remedy(failure)}"
+            )
             error: DocRagError = EmbeddingRejected(reason)
         except GaveUp as given_up:
             if given_up.last.kind is Kind.BAD_ANSWER:
@@ -83,7 +85,7 @@ class Calls:
                 )
             else:
                 error = EmbeddingUnavailable(
-                    f"{gave_up_message(self.name, given_up, f'{policy.budget_seconds:g} s')} Run it again later; "
+                    f"{gave_up_message(self.name, given_up, policy)} Try again later; "
                     "RAG_EMBED_RETRY_SECONDS sets how long an ingest goes on trying."
                 )
         raise error

@@ -79,7 +79,8 @@ def from_status(
     status: int, headers: Mapping[str, str], message: str, secrets: Sequence[str] = ()
 ) -> CallFailed:
     """What an answer with an error status means. `message` is what the provider said, with its error code."""
-    said = scrub(message, secrets)
+    # Of a refused key nothing is repeated, whatever shape it is masked in.
+    said = "" if status == 401 else scrub(message, secrets)
     reason = f"HTTP {status}" + (f": {said}" if said else "")
     wait = retry_after_seconds(headers)
     if status == 413 or (status in (400, 422) and _TOO_LARGE.search(message)):

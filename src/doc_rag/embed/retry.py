@@ -48,10 +48,9 @@ class Abandoned(Exception):
 class GaveUp(Exception):
     """The budget ran out, or bad answers repeated. `last` is the failure that decided it."""
 
-    def __init__(self, last: CallFailed, seconds: float) -> None:
+    def __init__(self, last: CallFailed) -> None:
         super().__init__(last.reason)
         self.last = last
-        self.seconds = seconds
 
 
 class Gate:
@@ -145,7 +144,7 @@ def call_with_retries(
         wait = _wait_seconds(failure, policy, bad_answers if failure.kind is Kind.BAD_ANSWER else attempt)
         elapsed = time.monotonic() - begun
         if elapsed + wait > policy.budget_seconds or bad_answers >= BAD_ANSWERS_TRIED:
-            raise GaveUp(failure, elapsed)
+            raise GaveUp(failure)
         timeout = min(policy.attempt_seconds, max(1.0, policy.budget_seconds - elapsed - wait))
         log.info("%s: %s; waiting %.1f s before trying again.", name, failure.reason, wait)
         slowed = gate or shared
@@ -166,11 +165,10 @@ def _wait_seconds(failure: CallFailed, policy: RetryPolicy, attempt: int) -> flo
     return max(wait, policy.wait_seconds(attempt - 3)) if attempt > 3 else wait
 
 
-def gave_up_message(name: str, error: GaveUp, setting: str) -> str:
-    """One sentence on why a call was given up and what to do; `setting` names the budget."""
+def gave_up_message(name: str, error: GaveUp, policy: RetryPolicy) -> str:
+    """One sentence on why a call was given up."""
     asked = error.last.retry_after_seconds
-    waits = f" and asks to wait {asked:.0f} s" if asked else ""
+    waits = f", and asks to wait {asked:.0f} s" if asked else ""
     return (
-        f"{name} did not answer within {setting} (tried for {error.seconds:.0f} s; the last reason: "
-        f"{error.last.reason}{waits})."
+        f"{name} did not answer within {policy.budget_seconds:g} s ({error.last.reason.rstrip('.')}{waits})."
     )
