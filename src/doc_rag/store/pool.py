@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 import psycopg
 from pgvector.psycopg import register_vector
 from psycopg import conninfo
-from psycopg_pool import ConnectionPool, PoolTimeout
 
 from doc_rag.errors import DatabaseUnavailable
 from doc_rag.settings import Settings
 from doc_rag.store import schema
+from doc_rag.store.connections import AllInUse, PatientConnection, Pool
 from doc_rag.store.embedded import EmbeddedPostgres
 
 log = logging.getLogger(__name__)
@@ -27,8 +27,20 @@ log = logging.getLogger(__name__)
 Connection = psycopg.Connection[Any]
 
 CONNECT_TIMEOUT_SECONDS = 5
-RECONNECT_SECONDS = 2
 STATEMENT_TIMEOUT_SECONDS = 30
+SILENCE_SECONDS = STATEMENT_TIMEOUT_SECONDS + 5
+"""By then the server has stopped a statement, or it is not there any more."""
+POOL_WAIT_SECONDS = 30
+CLIENT_SETTINGS: dict[str, str | int] = {
+    "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+    "application_name": "doc-rag",
+    # A peer that was cut off without a word is noticed in a minute, not in two hours.
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+"""What the address in RAG_DATABASE_URL does not say itself."""
 
 
 class Database:
@@ -38,9 +50,11 @@ class Database:
         self._url = settings.database_url.reveal() if settings.database_url else None
         self._embedded = None if self._url else EmbeddedPostgres(settings.data_dir)
         self._max_connections = max_connections
-        self._pool: ConnectionPool[Connection] | None = None
+        self._pool: Pool | None = None
         self._conninfo = ""
         self._lock = threading.Lock()
+        self._failures = 0
+        self._failure = ""
 
     def describe(self) -> str:
         """Which database this is, without user or password: for every summary and `status`."""
@@ -59,36 +73,30 @@ class Database:
             DatabaseUnavailable: not reachable, pgvector is missing, or the tables are somebody else's.
             SchemaTooNew: a newer doc-rag-mcp wrote this database.
         """
+        failures = self._failures
         with self._lock:
             if self._pool is not None:
                 return
-            self._conninfo = self._embedded.acquire() if self._embedded else (self._url or "")
+            if self._failures != failures:
+                # Somebody has just tried: who waited for him need not find out again, one after another.
+                raise DatabaseUnavailable(self._failure)
             try:
-                with self.translated(), self._connect() as connection:
-                    schema.migrate(connection)
-                self._pool = ConnectionPool(
-                    self._conninfo,
-                    kwargs={
-                        "autocommit": True,
-                        "connect_timeout": CONNECT_TIMEOUT_SECONDS,
-                        "application_name": "doc-rag",
-                        "client_encoding": "utf8",
-                    },
-                    min_size=0,
-                    max_size=self._max_connections,
-                    configure=_configure,
-                    check=ConnectionPool.check_connection,
-                    timeout=CONNECT_TIMEOUT_SECONDS,
-                    # A longer one would double its pauses, and keep waiting when the server is long back.
-                    reconnect_timeout=RECONNECT_SECONDS,
-                    max_idle=300,
-                    name="doc-rag",
-                    open=True,
-                )
-            except BaseException:
-                if self._embedded:
-                    self._embedded.release()
+                self._open()
+            except DatabaseUnavailable as error:
+                self._failures += 1
+                self._failure = str(error)
                 raise
+
+    def _open(self) -> None:
+        self._conninfo = self._embedded.acquire() if self._embedded else (self._url or "")
+        try:
+            with self.translated(), self._connect() as connection:
+                schema.migrate(connection)
+        except BaseException:
+            if self._embedded:
+                self._embedded.release()
+            raise
+        self._pool = Pool(self._pooled, self._max_connections, POOL_WAIT_SECONDS)
 
     def close(self) -> None:
         """Give the connections back; the last user of an embedded server stops it. Idempotent."""
@@ -112,11 +120,11 @@ class Database:
         if pool is None:
             raise DatabaseUnavailable("The database was closed while this request was waiting; ask again.")
         with self.translated():
-            connection = self._taken(pool)
+            connection = pool.take()
             try:
                 yield connection
             finally:
-                pool.putconn(connection)
+                pool.give_back(connection)
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
@@ -143,43 +151,49 @@ class Database:
         with self.translated():
             connection = self._connect()
         try:
-            _configure(connection, statement_timeout_seconds=0)
+            with self.translated():
+                _configure(connection, statement_timeout_seconds=0)
             yield connection
         finally:
             connection.close()
 
-    def _taken(self, pool: ConnectionPool[Connection]) -> Connection:
+    def _pooled(self) -> PatientConnection:
+        """A connection for the pool, as every connection of the pool is set."""
+        connection = self._connect()
         try:
-            return pool.getconn()
-        except PoolTimeout:
-            # All are in use, or there is no server: a connection of our own tells which, and why.
-            self._connect().close()
-            return pool.getconn()
+            with connection.patient(CONNECT_TIMEOUT_SECONDS):
+                _configure(connection)
+        except BaseException:
+            connection.close()
+            raise
+        connection.patience_seconds = SILENCE_SECONDS
+        return connection
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> PatientConnection:
         try:
             return self._connected()
-        except psycopg.OperationalError:
-            if self._embedded is None:
+        except psycopg.OperationalError as error:
+            if self._embedded is None or not _is_gone(error):
                 raise
             self._embedded.acquire()  # a server that was killed is started again
             return self._connected()
 
-    def _connected(self) -> Connection:
-        return psycopg.connect(
-            self._conninfo,
-            autocommit=True,
-            connect_timeout=CONNECT_TIMEOUT_SECONDS,
-            application_name="doc-rag",
-            client_encoding="utf8",
-        )
+    def _connected(self) -> PatientConnection:
+        given = conninfo.conninfo_to_dict(self._conninfo)
+        missing = {name: value for name, value in CLIENT_SETTINGS.items() if name not in given}
+        whole = conninfo.make_conninfo(self._conninfo, **missing)
+        return PatientConnection.connect(whole, autocommit=True, client_encoding="utf8")
 
     @contextmanager
     def translated(self) -> Iterator[None]:
         """Turn connection errors of the driver into one sentence."""
         try:
             yield
-        except (PoolTimeout, psycopg.OperationalError, psycopg.InterfaceError) as error:
+        except (
+            psycopg.OperationalError,
+            psycopg.InterfaceError,
+            psycopg.errors.ReadOnlySqlTransaction,
+        ) as error:
             raise DatabaseUnavailable(self._explain(error)) from error
 
     def _explain(self, error: Exception) -> str:
@@ -187,6 +201,12 @@ class Database:
             return f"The database took over {STATEMENT_TIMEOUT_SECONDS} s and was stopped; ask for less, or again."
         if isinstance(error, psycopg.errors.DiskFull):
             return f"The disk of the database ({self.describe()}) is full. Free some space and run again."
+        if isinstance(error, AllInUse):
+            return f"{self.describe()}: {error}. Ask again in a moment."
+        if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+            return (
+                f"{self.describe()} takes no writes: a replica, or being failed over. Ask again in a moment."
+            )
         where = "RAG_DATABASE_URL" if self._url else "RAG_DATA_DIR"
         reason = _without_secrets(str(error), self._url)
         return (
@@ -199,6 +219,13 @@ def _configure(connection: Connection, *, statement_timeout_seconds: int = STATE
     register_vector(connection)
     connection.execute(f"set statement_timeout = '{int(statement_timeout_seconds)}s'")
     connection.execute("set client_min_messages = 'warning'")
+
+
+def _is_gone(error: psycopg.OperationalError) -> bool:
+    """Whether no server answered, or one that is still recovering; not one that hangs or refuses us."""
+    if isinstance(error, psycopg.errors.ConnectionTimeout):
+        return False
+    return error.sqlstate in (None, psycopg.errors.CannotConnectNow.sqlstate)
 
 
 def _without_secrets(message: str, url: str | None) -> str:
