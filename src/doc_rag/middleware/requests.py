@@ -43,9 +43,12 @@ class Requests:
                 message = {**message, "headers": headers}
             await send(message)
 
-        self._in_flight += 1
+        counted = (
+            scope["method"] != "GET"
+        )  # sessions hold one stream open each; those have a limit of their own
+        self._in_flight += counted
         try:
-            if self._in_flight > self._max_in_flight:
+            if counted and self._in_flight > self._max_in_flight:
                 await refuse(scope, receive, named_send, 503, "The server is busy.", {"Retry-After": "1"})
             else:
                 await self._app(scope, receive, named_send)
@@ -58,7 +61,7 @@ class Requests:
             if status is None:
                 await refuse(scope, receive, named_send, 500, f"Something went wrong inside. Request {name}.")
         finally:
-            self._in_flight -= 1
+            self._in_flight -= counted
             probed = scope["path"] in PROBES and status == 200
             log.log(
                 logging.DEBUG if probed else logging.INFO,
