@@ -28,13 +28,17 @@ from doc_rag.records import Generation, GenerationSettings, Hit, Progress, Query
 from doc_rag.rerank import Reranker, make_reranker
 from doc_rag.settings import Settings
 from doc_rag.store import catalog, searching
-from doc_rag.store.pool import Connection, Database
+from doc_rag.store.pool import Connection, Database, SnapshotGone
 
 MAX_QUERY_CHARS = 8_000
 SNAPSHOT_TRIES = 3
 """How often a query starts again because a rebuild with another model was switched to under it."""
 
 OnProgress = Callable[[Progress], None]
+Model = tuple[str, str, str, int]
+"""Provider, endpoint, model and dimension: vectors of one are comparable."""
+Gap = tuple[str, str, int, int]
+"""Collection, source, and the characters from and to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,16 @@ class Request:
     top_k: int
     collection: str | None
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one snapshot of the database holds for a request."""
+
+    candidates: search.Candidates
+    generations: list[Generation]
+    revisions: dict[str, int]
+    gaps: dict[Gap, str]
 
 
 class Answerer:
@@ -123,44 +137,48 @@ class Answerer:
             with self._database.connection() as connection:
                 generations = self._generations(connection, request.collection)
             vector, embed_note = self._embed(request.query, generations)
-            with self._database.snapshot() as connection:
-                current = self._generations(connection, request.collection)
-                if {_model(g) for g in current} != {_model(g) for g in generations}:
-                    continue
-                found = search.candidates(
-                    connection,
-                    current,
-                    request.query,
-                    vector,
-                    limit=limit,
-                    hybrid=self._settings.hybrid_search and reranker is None,
-                )
-                revisions = _revisions(connection, request.collection)
-            break
+            hybrid = self._settings.hybrid_search and reranker is None
+            found = self._read(request, vector, _models(generations), limit, hybrid=hybrid)
+            if found is not None:
+                break
         else:
             raise DocRagError("The collection was rebuilt several times during the query; ask again.")
         notes = [embed_note] if embed_note else []
-        hits, ranking = found.hits[: request.top_k], found.ranking
-        if reranker and found.hits:
+        hits, ranking = found.candidates.hits[: request.top_k], found.candidates.ranking
+        if reranker and found.candidates.hits:
             try:
-                hits, ranking = search.rerank(reranker, request.query, found, request.top_k), "rerank"
+                hits = search.rerank(reranker, request.query, found.candidates, request.top_k)
+                ranking = "rerank"
             except RerankUnavailable as error:
-                hits, ranking, current = self._without_reranker(request, vector, found)
+                found = self._without_reranker(request, vector, found)
+                hits, ranking = found.candidates.hits[: request.top_k], found.candidates.ranking
                 notes.append(f"{error} The passages are ranked by {ranking} search instead.")
-        answer = self._rendered(request, revisions, current, hits, ranking, on_progress)
+        answer = _rendered(request, found, hits, ranking, on_progress)
         return replace(answer, notes=tuple(notes)), not notes
 
-    def _without_reranker(
-        self, request: Request, vector: Vector | None, found: search.Candidates
-    ) -> tuple[tuple[Hit, ...], str, list[Generation]]:
-        """The next ranking: hybrid where that is on, else what the candidates already are."""
-        with self._database.snapshot() as connection:
-            current = self._generations(connection, request.collection)
-            if self._settings.hybrid_search:
-                found = search.candidates(
-                    connection, current, request.query, vector, limit=request.top_k, hybrid=True
+    def _read(
+        self, request: Request, vector: Vector | None, models: set[Model], limit: int, *, hybrid: bool
+    ) -> Found | None:
+        """All that an answer is made of, from one snapshot; None where a rebuild got in its way."""
+        try:
+            with self._database.snapshot() as connection:
+                generations = self._generations(connection, request.collection)
+                if _models(generations) != models:
+                    return None
+                candidates = search.candidates(
+                    connection, generations, request.query, vector, limit=limit, hybrid=hybrid
                 )
-        return found.hits[: request.top_k], found.ranking, current
+                revisions = _revisions(connection, request.collection)
+                return Found(candidates, generations, revisions, _gaps(connection, generations, candidates))
+        except SnapshotGone:
+            return None
+
+    def _without_reranker(self, request: Request, vector: Vector | None, found: Found) -> Found:
+        """The next ranking: hybrid where that is on, else what the candidates already are."""
+        if not self._settings.hybrid_search:
+            return found
+        again = self._read(request, vector, _models(found.generations), request.top_k, hybrid=True)
+        return again or found
 
     def _generations(self, connection: Connection, collection: str | None) -> list[Generation]:
         if collection is not None:
@@ -168,7 +186,7 @@ class Answerer:
         generations = catalog.live_generations(connection)
         if not generations:
             raise CollectionNotFound("no collection is indexed; run reindex_docs() or make ingest first.")
-        if len({_model(g) for g in generations}) > 1:
+        if len(_models(generations)) > 1:
             lines = "; ".join(f"{g.collection}: {_model_in_words(g)}" for g in generations)
             raise UsageError(
                 "all_collections needs collections of one provider, endpoint, model and dimension, since other "
@@ -192,33 +210,39 @@ class Answerer:
                 self._embedders[like] = make_embedder(self._settings, self._record_usage, like=like)
             return self._embedders[like]
 
-    def _rendered(
-        self,
-        request: Request,
-        revisions: dict[str, int],
-        generations: list[Generation],
-        hits: tuple[Hit, ...],
-        ranking: str,
-        on_progress: OnProgress,
-    ) -> QueryAnswer:
-        by_name = {generation.collection: generation for generation in generations}
 
-        def text_between(hit: Hit, start: int, end: int) -> str:
-            with self._database.connection() as connection:
-                return searching.text_between(connection, by_name[hit.collection], hit.source, start, end)
+def _gaps(
+    connection: Connection, generations: list[Generation], candidates: search.Candidates
+) -> dict[Gap, str]:
+    """The text between candidates that can be joined, read while they are what the documents say."""
+    by_name = {generation.collection: generation for generation in generations}
+    gaps: dict[Gap, str] = {}
 
-        joined = passages.join(hits, text_between)
-        for passage in joined:
-            on_progress(Progress("passage", passage.rank, len(joined), passage.source))
-        return QueryAnswer(
-            query=request.query,
-            collections=tuple(sorted(by_name)),
-            revisions=revisions,
-            ranking=ranking,
-            passages=joined,
-            chunk_count=len(hits),
-            empty_reason=None if hits else _why_empty(ranking, sorted(by_name)),
-        )
+    def text_between(hit: Hit, start: int, end: int) -> str:
+        text = searching.text_between(connection, by_name[hit.collection], hit.source, start, end)
+        return gaps.setdefault((hit.collection, hit.source, start, end), text)
+
+    passages.join(candidates.hits, text_between)
+    return gaps
+
+
+def _rendered(
+    request: Request, found: Found, hits: tuple[Hit, ...], ranking: str, on_progress: OnProgress
+) -> QueryAnswer:
+    # Whichever of the candidates are left: of two neighbours each, the gap is the same.
+    joined = passages.join(hits, lambda hit, start, end: found.gaps[hit.collection, hit.source, start, end])
+    for passage in joined:
+        on_progress(Progress("passage", passage.rank, len(joined), passage.source))
+    names = sorted(generation.collection for generation in found.generations)
+    return QueryAnswer(
+        query=request.query,
+        collections=tuple(names),
+        revisions=found.revisions,
+        ranking=ranking,
+        passages=joined,
+        chunk_count=len(hits),
+        empty_reason=None if hits else _why_empty(ranking, names),
+    )
 
 
 def _revisions(connection: Connection, collection: str | None) -> dict[str, int]:
@@ -228,9 +252,13 @@ def _revisions(connection: Connection, collection: str | None) -> dict[str, int]
     return {} if number is None else {collection: number}
 
 
-def _model(generation: Generation) -> tuple[str, str, str, int]:
+def _model(generation: Generation) -> Model:
     settings = generation.settings
     return settings.provider, settings.endpoint, settings.model, settings.dims
+
+
+def _models(generations: list[Generation]) -> set[Model]:
+    return {_model(generation) for generation in generations}
 
 
 def _model_in_words(generation: Generation) -> str:

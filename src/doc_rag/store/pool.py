@@ -43,6 +43,10 @@ CLIENT_SETTINGS: dict[str, str | int] = {
 """What the address in RAG_DATABASE_URL does not say itself."""
 
 
+class SnapshotGone(DatabaseUnavailable):
+    """What a snapshot was about to read was dropped by a rebuild; read again."""
+
+
 class Database:
     """One database for one process: opened on first use, migrated once, pooled, safe between threads."""
 
@@ -128,10 +132,19 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        """A pooled connection in a read-only transaction that sees one state of the database throughout."""
-        with self.connection() as connection, connection.transaction():
-            connection.execute("set transaction isolation level repeatable read, read only")
-            yield connection
+        """A pooled connection in a read-only transaction that sees one state of the database throughout.
+
+        Raises:
+            SnapshotGone: a rebuild dropped the chunks of that state before they were read.
+            DatabaseUnavailable: as `connection` does.
+        """
+        try:
+            with self.connection() as connection, connection.transaction():
+                connection.execute("set transaction isolation level repeatable read, read only")
+                yield connection
+        except psycopg.errors.UndefinedTable as error:
+            # Rows live as long as the snapshot that sees them, tables do not.
+            raise SnapshotGone("The collection was rebuilt in the meantime; ask again.") from error
 
     def connect(self) -> Connection:
         """A connection of the caller's own, outside the pool; whoever asks closes it."""
