@@ -3,11 +3,19 @@
 
 from __future__ import annotations
 
-import pytest
+from itertools import pairwise
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from doc_rag.chunk import chunk_document
+from doc_rag.extract.decode import clean
 from doc_rag.extract.pdf import looks_like_title, page_list
 from doc_rag.extract.pdf_lines import Line, clean_characters, drop_running_lines, unreadable_share
 from doc_rag.extract.pdf_text import PdfText, build_text
+from doc_rag.records import Extracted, Section
+from tests.support.chunk_checks import check
 
 
 def page(*texts: str, x: float = 70, top: float = 700, size: float = 10, leading: float = 12) -> list[Line]:
@@ -59,6 +67,21 @@ def test_hyphens_at_line_ends_are_joined_where_the_word_goes_on(end: str, start:
     elsewhere = "There are self-tests in it, and they are run before each and every release."
     text = text_of(page(elsewhere, f"{WIDE} {end}", f"{start} and the rest"))
     assert f"do {joined} and the rest" in text
+
+
+def test_a_soft_hyphen_that_joins_nothing_is_gone() -> None:
+    assert text_of(page(WIDE, "the end\u00ad", "", "Next\u00ad")) == f"{WIDE} the end\n\nNext"
+
+
+def test_ideographs_are_joined_without_a_blank() -> None:
+    assert (
+        text_of(page("羅生門の下で雨やみを" * 5, "待っていた。"))
+        == "羅生門の下で雨やみを" * 5 + "待っていた。"
+    )
+    assert (
+        text_of(page("羅生門の下で雨やみを" * 5), page("待っていた。"))
+        == "羅生門の下で雨やみを" * 5 + "待っていた。"
+    )
 
 
 def test_a_column_break_inside_a_sentence_is_no_paragraph() -> None:
@@ -235,3 +258,42 @@ def test_pages_are_listed_as_ranges() -> None:
     assert page_list([3]) == "page 3"
     assert page_list([1, 2, 3, 5, 8, 9]) == "pages 1-3, 5 and 8-9"
     assert page_list(list(range(1, 100, 2))).endswith("37, 39 and 30 more")
+
+
+SET_LINES = st.builds(
+    Line,
+    st.one_of(
+        st.sampled_from(
+            [
+                "man-",
+                "agement",
+                "\u2022 item",
+                "7",
+                "end\u00ad",
+                "羅生門",
+                "e\u0301",
+                "\u0301x",
+                "A line.",
+                WIDE,
+            ]
+        ),
+        st.text(max_size=30),
+    ),
+    st.floats(0, 600),
+    st.floats(0, 800),
+    st.sampled_from([8.0, 10.0, 10.0, 10.0, 14.0, 20.0]),
+)
+
+
+@given(st.lists(st.lists(SET_LINES, max_size=8), max_size=8), st.integers(50, 200))
+def test_pages_and_places_hold_whatever_is_set_where(pages: list[list[Line]], size: int) -> None:
+    built = build_text(pages)
+    assert len(built.page_starts) == len(pages)
+    assert list(built.page_starts) == sorted(built.page_starts)
+    sections = tuple(Section(*section) for section in built.sections)
+    assert all(before.end == after.start for before, after in pairwise(sections))
+    assert clean(built.text) == built.text
+    # Nothing of the text is outside the sections.
+    assert not built.text or (sections[0].start, sections[-1].end) == (0, len(built.text))
+    extracted = Extracted(built.text, sections, "text", page_starts=built.page_starts)
+    check(extracted, chunk_document(extracted, size=size, overlap=size // 8), size)

@@ -7,6 +7,7 @@ line ends a paragraph and where it only ends at the margin.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -126,14 +127,14 @@ class _Builder:
         level = self.setting.heading_level(line)
         glue = self._glue(line, level, starts_page)
         joined = glue is not None and "\n" not in glue
-        if (
-            glue == ""
-            and self.parts
-            and self.parts[-1][-1:] in ("-", "\u00ad")
-            and not self._keeps_hyphen(line)
-        ):
+        if glue == "" and self.parts[-1].endswith("-") and not self._keeps_hyphen(line):
             self.parts[-1] = self.parts[-1][:-1]
             self.length -= 1
+            # Empty pages in between started behind that hyphen.
+            for page in range(len(self.page_starts) - 1, -1, -1):
+                if self.page_starts[page] <= self.length:
+                    break
+                self.page_starts[page] = self.length
         if glue:
             self._append(glue)
         start = self.length
@@ -147,7 +148,8 @@ class _Builder:
             self._start_heading(level, line.text[:_MAX_HEADING_CHARS], start)
         else:
             self._has_body = True
-        self._append(line.text)
+        # A soft hyphen at the end has had its say once the next line is looked at.
+        self._append(line.text.rstrip("\u00ad"))
         self._lines_in_paragraph = self._lines_in_paragraph + 1 if joined else 1
         self._last, self._last_level = line, level
 
@@ -204,7 +206,7 @@ class _Builder:
         assert last is not None
         if last.text.endswith("\u00ad") or (re.search(r"[^\W\d_]-$", last.text) and line.text[0].isalpha()):
             return ""
-        if _CJK.match(last.text[-1]) and _CJK.match(line.text):
+        if _CJK.match(last.text[-1]) and _CJK.match(line.text) and not unicodedata.combining(line.text[0]):
             return ""
         return " "
 
@@ -212,8 +214,6 @@ class _Builder:
         """Whether the hyphen at the end of the last line belongs to the word."""
         last = self._last
         assert last is not None
-        if last.text.endswith("\u00ad"):
-            return False
         head = re.search(r"([^\W\d_]+)-$", last.text)
         tail = _WORD.match(line.text)
         if not head or not tail or not head[1][-1].islower() or not tail[0].islower():
