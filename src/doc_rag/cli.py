@@ -255,10 +255,12 @@ def _stopping() -> Iterator[threading.Event]:
     before = {number: signal.getsignal(number) for number in signals}
 
     def ask(number: int, _: FrameType | None) -> None:
+        # First of all, since the second may already be on its way. It takes the process as `kill -9` would,
+        # which no document minds: an exception would have to wait for a PDF that is being read.
+        for each in signals:
+            signal.signal(each, signal.SIG_DFL)
         asked.set()
         logging.getLogger(__name__).warning("stopping after the document in hand; once more to stop at once")
-        for each in signals:
-            signal.signal(each, before[each])
 
     for number in signals:
         signal.signal(number, ask)

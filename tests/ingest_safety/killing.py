@@ -25,12 +25,14 @@ from tests.providers.servers import OpenAIServer
 from tests.support.postgres import create_database, drop_database
 
 COLLECTION = "killed"
-DIMS = 24
+ARGUMENTS = ("--wait", "--confirm-large-removal")
 CHUNK_SIZES = (800, 500, 300)
+SHARE_OF_REBUILDS = 0.35
+"""In so many runs the chunk size is another than before, so that a new generation is built."""
 CHANGED_SHARE = 0.12
-BATCH_ITEMS, BATCHES_UNDER_WAY = 32, 9
-"""What a server that people run themselves is sent at once, and how many answers may be on their way to the
-database: twice the four threads, and the one that is being staged."""
+IN_FLIGHT = 32 * 9
+"""Texts whose answers may be on their way to the database: a server that people run themselves is sent 32 at
+once, and there are twice the four threads' batches, and the one that is being staged."""
 
 
 @dataclass(slots=True)
@@ -45,11 +47,9 @@ class Outcome:
     full_seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
     texts: int = 0
-    """Different texts that had to be embedded."""
+    """Texts that were answered for: what a user pays."""
     paid_again: int = 0
-    """Texts paid for once more than they had to be."""
-    most_paid_again: int = 0
-    """The most of them in one run of kills with one chunk size, a kill."""
+    """Those of them that had been answered before, with the same chunk size."""
 
 
 class Campaign:
@@ -63,6 +63,9 @@ class Campaign:
         self._random = random.Random(seed)
         self._seed = seed
         self._chunk_size = CHUNK_SIZES[0]
+        self._paid: Counter[str] = Counter()
+        self._hits = 0
+        """Kills since the chunk size was chosen."""
 
     def run(self, kills: int, progress: Callable[[Outcome], None] = lambda _: None) -> Outcome:
         """Kill until `kills` of them have hit, finish, and compare with a clean ingest of the same folder."""
@@ -115,7 +118,7 @@ class Campaign:
 
     @staticmethod
     def _ingest(variables: dict[str, str]) -> None:
-        code, out, err = finished(variables, "--wait", "--confirm-large-removal")
+        code, out, err = finished(variables, *ARGUMENTS)
         assert code == 0, f"{out}\n{err}"
 
     @staticmethod
@@ -124,16 +127,37 @@ class Campaign:
             return contents(connection, catalog.live_generation(connection, COLLECTION))
 
     def _kill_once(self, variables: dict[str, str], fraction: float, checker: Checker) -> None:
-        if self._random.random() < 0.35:
+        if self._random.random() < SHARE_OF_REBUILDS:
+            self._settle()
             self._chunk_size = self._random.choice([size for size in CHUNK_SIZES if size != self._chunk_size])
             variables["RAG_CHUNK_SIZE"] = str(self._chunk_size)
         self.corpus.change(CHANGED_SHARE)
         seconds = fraction * self.outcome.full_seconds
-        if killed(variables, seconds, "--wait", "--confirm-large-removal"):
-            self.outcome.kills += 1
-        else:
-            self.outcome.ended_before += 1
+        with self._paying():
+            hit = killed(variables, seconds, *ARGUMENTS)
+        self.outcome.kills += hit
+        self._hits += hit
+        self.outcome.ended_before += not hit
         self._check(variables, checker, f"killed after {seconds:.2f} s")
+
+    @contextmanager
+    def _paying(self) -> Iterator[None]:
+        """Count what is answered for in the block; the texts of our own queries are none of it."""
+        before = len(self.server.requests)
+        yield
+        for request in self.server.requests[before:]:
+            if request.status == 200:
+                self._paid.update(self.server.texts_of(request))
+
+    def _settle(self) -> None:
+        """Add up what was paid for since the chunk size was chosen: no more than was in flight at a kill, twice."""
+        again = self._paid.total() - len(self._paid)
+        self.outcome.texts += self._paid.total()
+        self.outcome.paid_again += again
+        if again > self._hits * IN_FLIGHT:
+            self.outcome.problems.append(f"{again} texts were paid for again after {self._hits} kills")
+        self._paid.clear()
+        self._hits = 0
 
     def _check(self, variables: dict[str, str], checker: Checker, when: str) -> None:
         with psycopg.connect(variables["RAG_DATABASE_URL"], autocommit=True) as connection:
@@ -154,7 +178,9 @@ class Campaign:
                     )
 
     def _finish(self, variables: dict[str, str], checker: Checker) -> Contents:
-        self._ingest(variables)
+        with self._paying():
+            self._ingest(variables)
+        self._settle()
         self._check(variables, checker, "at the end")
         return self._contents(variables["RAG_DATABASE_URL"])
 
@@ -162,8 +188,3 @@ class Campaign:
 def _is_migrated(connection: psycopg.Connection[Any]) -> bool:
     row = connection.execute("select to_regclass('doc_chunks') is not null").fetchone()
     return bool(row and row[0])
-
-
-def paid_more_than_once(server: OpenAIServer) -> Counter[str]:
-    """The texts that were answered more than once, and how often too often."""
-    return Counter({text: n - 1 for text, n in server.texts_answered.items() if n > 1})
