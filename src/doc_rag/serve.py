@@ -88,12 +88,13 @@ def run_stdio(settings: Settings) -> int:
             await server.run_stdio_async()
             tasks.cancel_scope.cancel()
 
+    watching = _watching(kb, settings, workers)
     try:
         anyio.run(main)
     except* (BrokenPipeError, ConnectionResetError):
         log.info("the client went away in the middle of an answer")
     finally:
-        _leave(workers, kb, settings.shutdown_seconds)
+        _leave(workers, kb, settings.shutdown_seconds, watching)
     return 0
 
 
@@ -112,16 +113,34 @@ def run_http(settings: Settings, host: str, port: int) -> int:
         log.info("listening on http://%s:%d/mcp", shown, sock.getsockname()[1])
         workers = Workers()
         kb = Opening(settings, HTTP_CONNECTIONS)
+        watching = _watching(kb, settings, workers)
         try:
             serve_http(kb, settings, sock, token, workers)
         finally:
-            _leave(workers, kb, settings.shutdown_seconds)
+            _leave(workers, kb, settings.shutdown_seconds, watching)
     return 0
 
 
-def _leave(workers: Workers, kb: Opening, patience_seconds: float) -> None:
+def _watching(kb: Opening, settings: Settings, workers: Workers) -> threading.Thread | None:
+    """The thread that ingests changes of the folder by itself, where RAG_WATCH asks for it."""
+    if not settings.watch:
+        return None
+
+    def watch_folder() -> None:
+        from doc_rag.watch import watch
+
+        watch(kb(), workers.stopping)
+
+    thread = threading.Thread(target=watch_folder, name="doc-rag watch", daemon=True)
+    thread.start()
+    return thread
+
+
+def _leave(workers: Workers, kb: Opening, patience_seconds: float, watching: threading.Thread | None) -> None:
     """Tell what still runs to stop, wait for it until the time is up, give the database back."""
     workers.stop()
+    if watching is not None:
+        watching.join(seconds_left(workers.deadline(patience_seconds - 1)))
     if not workers.wait_idle(seconds_left(workers.deadline(patience_seconds - 1))):
         log.warning("%d calls did not end within %g s; leaving them", workers.running, patience_seconds)
     kb.close()

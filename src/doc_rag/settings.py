@@ -299,7 +299,12 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "RAG_FRESHNESS_CACHE_TTL_SECONDS", "30", _number(0, 86_400), "how long a staleness check is kept"
     ),
-    Variable("RAG_MAX_RESPONSE_CHARS", "24000", _integer(1_000, 1_000_000), "longest text of one answer"),
+    Variable(
+        "RAG_MAX_RESPONSE_CHARS",
+        "24000",
+        _integer(1_000, 1_000_000),
+        "largest answer, its text and data together; bytes",
+    ),
     # Server
     Variable("RAG_AUTH_TOKEN", "", _secret, "bearer token of the HTTP server; make auth-token writes one"),
     Variable("RAG_PORT", "8743", _integer(1, 65_535), "port of the HTTP server"),

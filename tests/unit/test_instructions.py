@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from doc_rag.instructions import FALLBACK, FRESH_SECONDS, Instructions, LastText
+from doc_rag.instructions import FRESH_SECONDS, Instructions, LastText
+from doc_rag.render import HOW_TO_WORK
 from doc_rag.settings import load_settings
 from doc_rag.workers import Workers
 
@@ -37,7 +38,7 @@ def test_a_database_that_takes_long_is_not_waited_for_and_the_next_session_has_t
         await asyncio.to_thread(workers.wait_idle, 10)
         return first, await instructions.current()
 
-    assert asyncio.run(session()) == (FALLBACK, "3 documents")
+    assert asyncio.run(session()) == (HOW_TO_WORK, "3 documents")
 
 
 def test_what_fails_leaves_the_general_part_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -47,7 +48,7 @@ def test_what_fails_leaves_the_general_part_and_is_logged(caplog: pytest.LogCapt
     async def session() -> str:
         return await Instructions(broken, Workers(), NOWHERE, patience_seconds=10).current()
 
-    assert asyncio.run(session()) == FALLBACK
+    assert asyncio.run(session()) == HOW_TO_WORK
     assert "the instructions could not be made" in caplog.text
 
 
