@@ -59,7 +59,7 @@ def test_azure_gets_openais_batches_and_an_own_server_small_ones(
 
 
 @pytest.mark.parametrize("limit", ["max_batch_tokens", "max_batch_items"])
-def test_a_batch_refused_as_too_large_is_halved_and_the_next_are_smaller(
+def test_a_batch_refused_as_too_large_is_halved_until_it_is_taken(
     any_server: ProviderServer, limit: str
 ) -> None:
     any_server.__setattr__(limit, 300 if limit == "max_batch_tokens" else 20)
@@ -67,8 +67,19 @@ def test_a_batch_refused_as_too_large_is_halved_and_the_next_are_smaller(
     run = start(any_server, RAG_EMBED_CONCURRENCY="1", RAG_EMBED_DIM="256")
     run.documents(texts)
     assert any_server.texts_answered == Counter(texts)
-    assert 0 < refused(any_server) < 40, "it learns instead of halving every batch anew"
+    assert refused(any_server) > 0
     assert run.tokens == any_server.tokens_answered
+
+
+@pytest.mark.parametrize(("limit", "value"), [("max_batch_items", 10), ("max_batch_tokens", 120)])
+def test_the_batches_after_a_refused_one_are_smaller(
+    own_server: OpenAIServer, limit: str, value: int
+) -> None:
+    own_server.__setattr__(limit, value)
+    texts = [f"{prose(10)} {k}" for k in range(320)]
+    start(own_server, RAG_EMBED_CONCURRENCY="1").documents(texts)
+    assert own_server.texts_answered == Counter(texts)
+    assert 0 < refused(own_server) <= 4, "the ten batches of 32 are not each halved anew"
 
 
 def test_a_batch_beyond_the_tokens_of_a_minute_is_made_smaller_and_not_only_later(
