@@ -234,6 +234,15 @@ types: $(VENV)/.installed-dev ## Check types, strictly
 test-docker: install ## Run image and compose files on a real Docker engine, which must be there (about 5 minutes)
 	@$(PY) -m tests.docker.end_to_end $(ARGS)
 
+.PHONY: soak-kill
+soak-kill: $(VENV)/.installed-dev ## Kill an ingest 100 times, and cut one off at every statement (ARGS="--kills 20 --seed 7")
+	@$(PY) -m benchmarks.kill_ingest $(ARGS)
+	@$(PY) -m pytest -q -m soak tests/ingest_safety
+
+.PHONY: bench-ingest
+bench-ingest: $(VENV)/.installed-dev ## Time an ingest of 10,000 files against COPY and sha256sum (ARGS="--files 1000")
+	@$(PY) -m benchmarks.ingest_speed $(ARGS)
+
 .PHONY: lock
 lock: $(VENV)/.installed-dev ## Write requirements.txt from the versions in .venv
 	@$(PY) .ci/lock.py

@@ -12,7 +12,6 @@ import psycopg
 import pytest
 
 from doc_rag.embed import make_embedder
-from doc_rag.store import catalog
 from tests.ingest_safety.corpus import Corpus
 from tests.ingest_safety.index import Checker
 from tests.ingest_safety.runs import finished, ingest, wait_until_gone
