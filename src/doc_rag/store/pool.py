@@ -15,11 +15,12 @@ from urllib.parse import urlsplit
 import psycopg
 from pgvector.psycopg import register_vector
 from psycopg import conninfo
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from doc_rag.errors import DatabaseUnavailable
 from doc_rag.settings import Settings
 from doc_rag.store import schema
-from doc_rag.store.connections import AllInUse, PatientConnection, Pool
+from doc_rag.store.connections import PatientConnection
 from doc_rag.store.embedded import EmbeddedPostgres
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,16 @@ CONNECT_TIMEOUT_SECONDS = 5
 STATEMENT_TIMEOUT_SECONDS = 30
 SILENCE_SECONDS = STATEMENT_TIMEOUT_SECONDS + 5
 """By then the server has stopped a statement, or it is not there any more."""
+POOL_QUICK_SECONDS = 1
+"""What the pool has not given by then, it is waiting for itself: for a server, or for a connection in use."""
 POOL_WAIT_SECONDS = 30
+RECONNECT_SECONDS = 1
+"""The pool's own attempts end soon: with a longer time they double their pauses, and are late when it is back."""
+IDLE_SECONDS = 300
+LIFETIME_SECONDS = 3_600
+"""Older connections are replaced, so that after a failover nobody stays with the old server for ever."""
+CHECK_SECONDS = 5.0
+"""How long a connection that lay idle has for its sign of life."""
 CLIENT_SETTINGS: dict[str, str | int] = {
     "connect_timeout": CONNECT_TIMEOUT_SECONDS,
     "application_name": "doc-rag",
@@ -41,6 +51,7 @@ CLIENT_SETTINGS: dict[str, str | int] = {
     "tcp_user_timeout": 60_000,
 }
 """What the address in RAG_DATABASE_URL does not say itself."""
+CONNECT_ARGUMENTS: dict[str, Any] = {"autocommit": True, "client_encoding": "utf8"}
 
 
 class SnapshotGone(DatabaseUnavailable):
@@ -54,7 +65,7 @@ class Database:
         self._url = settings.database_url.reveal() if settings.database_url else None
         self._embedded = None if self._url else EmbeddedPostgres(settings.data_dir)
         self._max_connections = max_connections
-        self._pool: Pool | None = None
+        self._pool: ConnectionPool[PatientConnection] | None = None
         self._conninfo = ""
         self._lock = threading.Lock()
         self._failures = 0
@@ -100,7 +111,21 @@ class Database:
             if self._embedded:
                 self._embedded.release()
             raise
-        self._pool = Pool(self._pooled, self._max_connections, POOL_WAIT_SECONDS)
+        self._pool = ConnectionPool(
+            self._whole_conninfo(),
+            connection_class=PatientConnection,
+            kwargs=CONNECT_ARGUMENTS,
+            min_size=0,
+            max_size=self._max_connections,
+            configure=_configure_pooled,
+            check=_check,
+            timeout=POOL_QUICK_SECONDS,
+            reconnect_timeout=RECONNECT_SECONDS,
+            max_idle=IDLE_SECONDS,
+            max_lifetime=LIFETIME_SECONDS,
+            name="doc-rag",
+            open=True,
+        )
 
     def close(self) -> None:
         """Give the connections back; the last user of an embedded server stops it. Idempotent."""
@@ -124,11 +149,32 @@ class Database:
         if pool is None:
             raise DatabaseUnavailable("The database was closed while this request was waiting; ask again.")
         with self.translated():
-            connection = pool.take()
+            connection, is_pooled = self._taken(pool)
             try:
                 yield connection
             finally:
-                pool.give_back(connection)
+                if is_pooled:
+                    pool.putconn(connection)
+                else:
+                    connection.close()
+
+    def _taken(self, pool: ConnectionPool[PatientConnection]) -> tuple[PatientConnection, bool]:
+        """A connection, and whether it goes back into the pool.
+
+        The pool makes connections in the background, with pauses between its attempts, and keeps to
+        itself why it cannot. So where it gives none at once, one of our own tells whether there is a
+        server: it is the answer when the server is just back, and the reason when it is not.
+        """
+        try:
+            return pool.getconn(timeout=POOL_QUICK_SECONDS), True
+        except PoolTimeout:
+            if pool.get_stats()["pool_size"] < self._max_connections:
+                try:
+                    return self._own_pooled(), False
+                except psycopg.errors.TooManyConnections:
+                    if not pool.get_stats()["pool_size"]:
+                        raise  # else the server is full, but not down: those that we have serve on
+            return pool.getconn(timeout=POOL_WAIT_SECONDS), True
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
@@ -170,16 +216,14 @@ class Database:
         finally:
             connection.close()
 
-    def _pooled(self) -> PatientConnection:
-        """A connection for the pool, as every connection of the pool is set."""
+    def _own_pooled(self) -> PatientConnection:
+        """A connection set as those of the pool are."""
         connection = self._connect()
         try:
-            with connection.patient(CONNECT_TIMEOUT_SECONDS):
-                _configure(connection)
+            _configure_pooled(connection)
         except BaseException:
             connection.close()
             raise
-        connection.patience_seconds = SILENCE_SECONDS
         return connection
 
     def _connect(self) -> PatientConnection:
@@ -192,10 +236,12 @@ class Database:
             return self._connected()
 
     def _connected(self) -> PatientConnection:
+        return PatientConnection.connect(self._whole_conninfo(), **CONNECT_ARGUMENTS)
+
+    def _whole_conninfo(self) -> str:
         given = conninfo.conninfo_to_dict(self._conninfo)
         missing = {name: value for name, value in CLIENT_SETTINGS.items() if name not in given}
-        whole = conninfo.make_conninfo(self._conninfo, **missing)
-        return PatientConnection.connect(whole, autocommit=True, client_encoding="utf8")
+        return conninfo.make_conninfo(self._conninfo, **missing)
 
     @contextmanager
     def translated(self) -> Iterator[None]:
@@ -214,8 +260,13 @@ class Database:
             return f"The database took over {STATEMENT_TIMEOUT_SECONDS} s and was stopped; ask for less, or again."
         if isinstance(error, psycopg.errors.DiskFull):
             return f"The disk of the database ({self.describe()}) is full. Free some space and run again."
-        if isinstance(error, AllInUse):
-            return f"{self.describe()}: {error}. Ask again in a moment."
+        if isinstance(error, PoolTimeout):
+            return (
+                f"{self.describe()}: all {self._max_connections} connections were in use for {POOL_WAIT_SECONDS} s. "
+                "Ask again in a moment."
+            )
+        if isinstance(error, PoolClosed):
+            return "The database was closed while this request was waiting; ask again."
         if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
             return (
                 f"{self.describe()} takes no writes: a replica, or being failed over. Ask again in a moment."
@@ -232,6 +283,17 @@ def _configure(connection: Connection, *, statement_timeout_seconds: int = STATE
     register_vector(connection)
     connection.execute(f"set statement_timeout = '{int(statement_timeout_seconds)}s'")
     connection.execute("set client_min_messages = 'warning'")
+
+
+def _configure_pooled(connection: PatientConnection) -> None:
+    with connection.patient(CONNECT_TIMEOUT_SECONDS):
+        _configure(connection)
+    connection.patience_seconds = SILENCE_SECONDS
+
+
+def _check(connection: PatientConnection) -> None:
+    with connection.patient(CHECK_SECONDS):
+        ConnectionPool.check_connection(connection)
 
 
 def _is_gone(error: psycopg.OperationalError) -> bool:
