@@ -51,7 +51,11 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, *_, address = found[0]
-        return socket.create_server(address[:2], family=family, backlog=2_048)
+        sock = socket.create_server(address[:2], family=family, backlog=2_048)
+        # asyncio does this by itself only for sockets that it opens: an answer in two writes would wait
+        # 40 ms for the client's acknowledgement of the first. Connections inherit it.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
     except (OSError, UnicodeError) as error:
         raise DocRagError(
             f"cannot listen on {host}:{port}: {error}. Choose another with --host, --port or RAG_PORT."
