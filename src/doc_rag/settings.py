@@ -440,7 +440,8 @@ def load_settings(
                 raw.strip() if variable.parse is not _text else raw, context
             )
         except ValueError as error:
-            secret = variable.parse in (_secret, _database_url)
+            # An address may hold a password, also one that is refused.
+            secret = variable.parse in (_secret, _database_url) or "@" in raw
             shown = "" if secret else f"={raw}"
             problems.append(f"{variable.name}{shown} ({context.origin}) {error}.")
             values[variable.field] = None

@@ -125,11 +125,11 @@ def test_totals_that_a_cut_off_run_left_behind_are_counted_by_the_next(make_kb: 
     kb = make_kb()
     kb.reindex_docs()
     with kb.database.connection() as connection:
-        connection.execute("update generations set chunk_count = 0, lexeme_total = 0")
+        connection.execute("update generations set chunk_count = 0, char_total = 0")
         connection.execute("delete from term_stats")
     assert kb.reindex_docs().unchanged == 2
     with kb.database.connection() as connection:
-        assert connection.execute("select chunk_count, lexeme_total > 0 from generations").fetchall() == [
+        assert connection.execute("select chunk_count, char_total > 0 from generations").fetchall() == [
             (2, True)
         ]
         assert connection.execute("select count(*) > 0 from term_stats").fetchone() == (True,)

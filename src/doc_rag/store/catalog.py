@@ -163,7 +163,7 @@ def is_miscounted(connection: Connection, generation_id: int) -> bool:
 
 
 def refresh_statistics(connection: Connection, generation_id: int) -> None:
-    """Count a generation's chunks and lexemes again, at the end of an ingest; a little staleness is harmless."""
+    """Count a generation's chunks, characters and lexemes, at the end of an ingest; a little staleness is harmless."""
     parameters = {"generation_id": generation_id}
     with connection.transaction():
         connection.execute(query("term_stats_clear"), parameters)

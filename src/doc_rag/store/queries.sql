@@ -84,8 +84,8 @@ delete from generations where id = %(generation_id)s
 
 -- generation_statistics: totals for list_collections and BM25
 update generations
-   set chunk_count = t.chunks, lexeme_total = t.lexemes
-  from (select count(*) as chunks, coalesce(sum(lexeme_count), 0) as lexemes from {partition}) t
+   set chunk_count = t.chunks, char_total = t.chars
+  from (select count(*) as chunks, coalesce(sum(char_end - char_start), 0) as chars from {partition}) t
  where id = %(generation_id)s
 
 -- generation_miscounted: whether the totals are of another number of chunks than there are now
@@ -285,7 +285,7 @@ select id, 1 - (embedding <=> %(vector)s) as cosine_score from {partition}
 
 -- search_text: BM25 (k1 1.2, b 0.75) over the chunks that hold one of the query's rarer terms
 with totals as (
-    select chunk_count::float8 as chunks, greatest(lexeme_total::float8 / greatest(chunk_count, 1), 1) as mean_length
+    select chunk_count::float8 as chunks, greatest(char_total::float8 / greatest(chunk_count, 1), 1) as mean_length
       from generations where id = %(generation_id)s
 ),
 -- A term's weight is ln(1 + (N - df + 0.5) / (df + 0.5)); "before" adds up how many chunks rarer terms occur in.
@@ -307,7 +307,7 @@ select c.id, found.bm25_score
  cross join totals
   join needed on c.tsv @@ needed.query
  cross join lateral (
-    select sum(terms.idf * 2.2 * tf / (tf + 1.2 * (0.25 + 0.75 * c.lexeme_count / totals.mean_length))) as bm25_score
+    select sum(terms.idf * 2.2 * tf / (tf + 1.2 * (0.25 + 0.75 * (c.char_end - c.char_start) / totals.mean_length))) as bm25_score
       from unnest(c.tsv) as held(lexeme, positions)
       join terms on terms.lexeme = held.lexeme
      cross join lateral (select array_length(held.positions, 1) as tf) n

@@ -153,7 +153,7 @@ def _check_language(connection: psycopg.Connection[Any], text_language: str) -> 
 
 
 def _set_language(connection: psycopg.Connection[Any], partition: sql.Identifier, text_language: str) -> None:
-    """Give the partition's generated columns another text search configuration than the parent's english."""
+    """Give the partition's tsv another text search configuration than the parent's english."""
     if text_language == "english":
         return
     if connection.info.server_version < 160_000:
@@ -162,10 +162,8 @@ def _set_language(connection: psycopg.Connection[Any], partition: sql.Identifier
         )
     connection.execute(
         sql.SQL(
-            "alter table {partition} drop column tsv, drop column lexeme_count,"
-            " add column tsv tsvector generated always as (to_tsvector({language}, context || content)) stored,"
-            " add column lexeme_count integer"
-            " generated always as (length(to_tsvector({language}, context || content))) stored"
+            "alter table {partition} drop column tsv,"
+            " add column tsv tsvector generated always as (to_tsvector({language}, context || content)) stored"
         ).format(partition=partition, language=sql.Literal(text_language))
     )
     connection.execute(sql.SQL("create index on {} using gin (tsv)").format(partition))

@@ -63,7 +63,7 @@ def by_text(connection: Connection, generation: Generation, text: str, limit: in
     """The `limit` best chunks that hold any term of `text` by BM25; empty where it has only stop words.
 
     Okapi BM25 as in Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009),
-    with a chunk's length counted in distinct lexemes and document frequencies of the last finished ingest.
+    with a chunk's length in characters, and document frequencies as of the last finished ingest.
     """
     rows = connection.execute(
         on_partition("search_text", generation.id),

@@ -38,7 +38,7 @@ create table generations (
     -- A forced rebuild pays for every text again, so it looks for reusable vectors only in itself.
     forced              boolean not null default false,
     chunk_count         bigint not null default 0,
-    lexeme_total        bigint not null default 0,
+    char_total          bigint not null default 0,
     created_at          timestamptz not null default now(),
     -- building: filled beside the live one; live: answers queries; retired: waits for its partition's drop.
     constraint generations_state_check check (state in ('building', 'live', 'retired'))
@@ -97,7 +97,6 @@ create table doc_chunks (
     embed_key       bytea not null,
     embedding       vector not null,
     tsv             tsvector generated always as (to_tsvector('english', context || content)) stored,
-    lexeme_count    integer generated always as (length(to_tsvector('english', context || content))) stored,
     char_start      integer not null,
     char_end        integer not null,
     line_start      integer not null,
