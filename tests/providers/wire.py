@@ -236,6 +236,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else the body waits 40 ms for the acknowledgement of the headers
     server: _Server
 
     def log_message(self, format: str, *args: Any) -> None:
