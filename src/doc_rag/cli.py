@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from types import FrameType
 
 from doc_rag import __version__
@@ -23,9 +24,23 @@ FAILED = 1
 BAD_USAGE = 2
 
 
+CARE = {
+    "auth-token": ("auth_token", "Write a new RAG_AUTH_TOKEN to .env."),
+    "gen-mcp-json": ("mcp_json", "Write this server into .mcp.json, other entries kept."),
+    "clear-cache": ("clear_cache", "Empty the running HTTP server's query cache."),
+    "doctor": ("doctor", "Check settings, database, key, documents, port and token."),
+    "backup": ("backup", "Write the index to a file (dump), or read it into an empty database (restore)."),
+}
+"""Commands that are modules of `doc_rag.ops`, each with a parser of its own: module and help by name."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The console command; returns the exit code."""
-    return run(_parser().parse_args(argv))
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words and words[0] in CARE:
+        module, _ = CARE[words[0]]
+        return int(import_module(f"doc_rag.ops.{module}").main(words[1:]))
+    return run(_parser().parse_args(words))
 
 
 def ingest_main(argv: Sequence[str] | None = None) -> int:
@@ -80,6 +95,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_query_arguments(commands.add_parser("query", help=QUERY_HELP, description=QUERY_HELP))
     _add_status_arguments(commands.add_parser("status", help=STATUS_HELP, description=STATUS_HELP))
     _add_serve_arguments(commands.add_parser("serve", help=SERVE_HELP, description=SERVE_HELP))
+    for name, (_, purpose) in CARE.items():
+        commands.add_parser(name, help=purpose, add_help=False)
     return parser
 
 

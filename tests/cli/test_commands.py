@@ -133,6 +133,15 @@ def test_bad_usage_is_exit_2(doc_rag: Command) -> None:
     assert doc_rag("serve", "--transport", "pigeon").returncode == 2
 
 
+def test_the_commands_of_care_are_listed_and_have_help_of_their_own(doc_rag: Command) -> None:
+    listed = doc_rag("--help").stdout
+    for name in ("auth-token", "gen-mcp-json", "clear-cache", "doctor", "backup"):
+        assert f"    {name}" in listed
+        assert f"usage: doc-rag {name}" in doc_rag(name, "--help").stdout
+    checked = doc_rag("doctor")
+    assert "pgvector" in checked.stdout
+
+
 def test_a_held_removal_is_exit_1_and_says_how_to_confirm(doc_rag: Command, docs: Path) -> None:
     doc_rag("ingest")
     for path in docs.iterdir():

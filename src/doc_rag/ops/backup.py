@@ -199,7 +199,7 @@ def restore(database: Database, source: Path) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status 1 where it did not happen, 2 where the settings are wrong; the reason on stderr."""
-    parser = argparse.ArgumentParser(prog="python -m doc_rag.ops.backup", description=__doc__)
+    parser = argparse.ArgumentParser(prog="doc-rag backup", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     dumping = commands.add_parser("dump", help="write the index to a file")
     dumping.add_argument("file", type=Path, nargs="?", help="file to write (default: doc-rag-DATE-TIME.dump)")
