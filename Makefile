@@ -215,7 +215,7 @@ endef
 
 .PHONY: test
 test: $(VENV)/.installed-dev ## Run the tests, on a private Postgres (ARGS="-k name -x")
-	@$(PY) -m pytest -m "not soak" $(ARGS)
+	@$(PY) -m pytest -m "not soak and not clients" $(ARGS)
 
 .PHONY: check
 check: lint types ## Lint, strict types and the unit tests
@@ -233,6 +233,10 @@ types: $(VENV)/.installed-dev ## Check types, strictly
 .PHONY: test-docker
 test-docker: install ## Run image and compose files on a real Docker engine, which must be there (about 5 minutes)
 	@$(PY) -m tests.docker.end_to_end $(ARGS)
+
+.PHONY: test-clients
+test-clients: $(VENV)/.installed-dev ## Connect clients of other makers (npm), also through nginx; needs Node 20
+	@$(PY) -m tests.clients.run $(ARGS)
 
 .PHONY: soak-kill
 soak-kill: $(VENV)/.installed-dev ## Kill an ingest 100 times, and cut one off at every statement (ARGS="--kills 20 --seed 7")

@@ -23,7 +23,11 @@ INSTALL_SECONDS = 600
 
 
 class NoNode(Exception):
-    """The npm packages are not here and cannot be installed; the message is the reason."""
+    """No Node that is new enough, or no packages for it; the message is the reason."""
+
+
+class InstallFailed(Exception):
+    """Node and npm are here, and npm could not install; the message has its last lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,11 @@ class Packages:
     folder: Path
     node: str
     inspector_node: str | None
+
+    @property
+    def version(self) -> str:
+        """Of the Node that runs the clients."""
+        return ".".join(map(str, node_version(self.node)))
 
 
 def folder() -> Path:
@@ -70,18 +79,27 @@ def installed() -> Packages:
     return Packages(place, node, newest[0] if newest else None)
 
 
-def install() -> None:
-    """Install the packages, unless they are. A half-done installation is never taken for a whole one.
+def needs_install() -> bool:
+    """Whether the packages of this package-lock.json are missing.
 
     Raises:
-        NoNode: node or npm is missing, or npm could not install, with its last lines.
+        NoNode: they are, and node or npm as well.
     """
-    npm = shutil.which("npm")
-    if npm is None or shutil.which("node") is None:
-        raise NoNode("node and npm are not both installed")
+    if folder().is_dir():
+        return False
+    missing = [name for name in ("node", "npm") if shutil.which(name) is None]
+    if missing:
+        raise NoNode(f"{' and '.join(missing)} not installed")
+    return True
+
+
+def install() -> None:
+    """Install the packages. A half-done installation is never taken for a whole one.
+
+    Raises:
+        InstallFailed: npm could not, or not in time.
+    """
     place = folder()
-    if place.is_dir():
-        return
     STORE.mkdir(parents=True, exist_ok=True)
     for old in STORE.iterdir():
         shutil.rmtree(old)
@@ -89,7 +107,7 @@ def install() -> None:
     for name in FILES:
         shutil.copy(HERE / name, making / name)
     command = [
-        npm,
+        "npm",
         "ci",
         "--ignore-scripts",
         "--prefer-offline",
@@ -102,7 +120,7 @@ def install() -> None:
             command, cwd=making, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        raise NoNode(f"npm could not install the packages within {INSTALL_SECONDS} s") from None
+        raise InstallFailed(f"npm could not install the packages within {INSTALL_SECONDS} s") from None
     if done.returncode != 0:
-        raise NoNode(f"npm could not install the packages:\n{done.stderr[-2_000:]}")
+        raise InstallFailed(f"npm could not install the packages:\n{done.stderr[-2_000:]}")
     making.rename(place)
