@@ -31,9 +31,8 @@ from doc_rag.ingest import IngestOptions, ingest
 from doc_rag.records import EmbeddedBatch, ModelIdentity, Vector
 from doc_rag.settings import load_settings
 from doc_rag.store import catalog, schema
-from doc_rag.store.documents import CHUNK_TYPES
 from doc_rag.store.pool import Database
-from doc_rag.store.queries import on_partition
+from tests.support.bare_copy import copy_chunks
 from tests.support.postgres import create_database, drop_database, test_server
 
 COLLECTION = "speed"
@@ -85,7 +84,8 @@ class FreeEmbedder:
         """The sum of a few of the pool, so that some are near each other, as texts of one subject are."""
         digest = hashlib.sha256(text.encode()).digest()
         picked = self._pool[[digest[0] % 64, int.from_bytes(digest[1:3], "big") % 4_096]]
-        return (picked * np.array([[1.0], [0.6]], np.float32)).sum(axis=0, dtype=np.float32)
+        vector: Vector = (picked * np.array([[1.0], [0.6]], np.float32)).sum(axis=0, dtype=np.float32)
+        return vector
 
 
 def make_files(folder: Path, count: int, seed: int) -> None:
@@ -134,10 +134,7 @@ def child_copy(url: str, folder: str, dims: str) -> dict[str, float]:
         rows = connection.execute(ROWS, {"copy": COPY_GENERATION, "live": live.id}).fetchall()
         schema.make_partition(connection, COPY_GENERATION, int(dims), "english")
         started = time.monotonic()
-        with connection.cursor() as cursor, cursor.copy(on_partition("chunks_copy", COPY_GENERATION)) as copy:
-            copy.set_types(CHUNK_TYPES)
-            for row in rows:
-                copy.write_row(row)
+        copy_chunks(connection, COPY_GENERATION, rows)
         seconds = time.monotonic() - started
         schema.drop_partition(connection, COPY_GENERATION)
     return {"seconds": seconds, "rows": len(rows)}

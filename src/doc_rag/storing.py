@@ -6,7 +6,7 @@ gathered into a window, so that many small documents share a provider's batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -17,7 +17,7 @@ from doc_rag.embed.base import Embedder, Stopped
 from doc_rag.prepare import Prepared
 from doc_rag.records import Generation, Vector
 from doc_rag.store import catalog, documents, embeddings
-from doc_rag.store.documents import NewChunks, NewDocument
+from doc_rag.store.documents import NewChunks, NewDocument, StoredDocument
 from doc_rag.store.pool import Connection
 
 WINDOW_TEXTS = 512
@@ -45,6 +45,8 @@ class Storing:
     _window: list[Unit] = field(default_factory=list)
     _texts: int = 0
     _others: list[int] | None = None
+    _known: Mapping[str, StoredDocument] = field(default_factory=dict)
+    """The documents of the window that are there already."""
 
     def add(self, unit: Unit) -> None:
         """Store a unit, now or with those that follow. Raises as the embedder does."""
@@ -58,7 +60,9 @@ class Storing:
         window, self._window, self._texts = self._window, [], 0
         if not window:
             return
-        texts = unique_texts([prepared for unit in window for prepared in unit])
+        prepared = [each for unit in window for each in unit]
+        self._known = documents.stored(self.connection, self.generation, [each.source for each in prepared])
+        texts = unique_texts(prepared)
         vectors = embeddings.find(self.connection, texts, self.generation, self._alike())
         missing = [key for key in texts if key not in vectors]
         self.texts_reused += len(texts) - len(missing)
@@ -107,9 +111,8 @@ class Storing:
 
     def _store(self, unit: Unit, vectors: dict[bytes, Vector]) -> None:
         try:
-            documents.replace_all(
-                self.connection, self.generation, [_new_version(prepared, vectors) for prepared in unit]
-            )
+            versions = [_new_version(prepared, vectors) for prepared in unit]
+            documents.replace_all(self.connection, self.generation, versions, self._known)
         except (psycopg.DataError, psycopg.errors.ProgramLimitExceeded) as error:
             for prepared in unit:
                 self.on_refused(prepared, f"the database refused it: {' '.join(str(error).split())}")

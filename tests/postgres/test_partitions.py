@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import psycopg
@@ -14,9 +15,9 @@ import pytest
 from doc_rag.errors import DocRagError
 from doc_rag.store import catalog, schema, searching
 from doc_rag.store.pool import Database
-from doc_rag.store.queries import on_partition
 from doc_rag.store.writing import writing
 from tests.conftest import MakeSettings
+from tests.support.bare_copy import copy_chunks
 from tests.support.corpora import SETTINGS, add_document, make_collection
 from tests.support.vectors import clustered
 
@@ -146,15 +147,12 @@ def _fill(database: Database, generation_id: int, points: np.ndarray) -> None:
         row = cursor.fetchone()
         assert row is not None
         cursor.execute(f"drop index {name}_hnsw")
-        with cursor.copy(on_partition("chunks_copy", generation_id)) as copy:
-            from doc_rag.store.documents import CHUNK_TYPES
-
-            copy.set_types(CHUNK_TYPES)
-            for i, point in enumerate(points):
-                copy.write_row(
-                    (f"{i:05}", generation_id, "large", 1, "s", i, f"chunk {i}", "", i.to_bytes(4, "big"),
-                     Vector(point), 0, 1, 1, 1, None, None, [], [])
-                )  # fmt: skip
+        rows: list[tuple[Any, ...]] = [
+            (f"{i:05}", generation_id, "large", 1, "s", i, f"chunk {i}", "", i.to_bytes(4, "big"),
+             Vector(point), 0, 1, 1, 1, None, None, [], [])
+            for i, point in enumerate(points)
+        ]  # fmt: skip
+        copy_chunks(connection, generation_id, rows)
         cursor.execute(row[0])
         cursor.execute(f"analyze {name}")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import date
+from itertools import accumulate
 from typing import Any
 
 from pgvector import Vector as PgVector
@@ -16,11 +18,8 @@ from doc_rag.store.pool import Connection
 from doc_rag.store.queries import on_partition, query
 from doc_rag.store.repeats import NewRepeat
 
-CHUNK_TYPES = (
-    "text", "int4", "text", "int8", "text", "int4", "text", "text", "bytea",
-    "vector", "int4", "int4", "int4", "int4", "int4", "int4", "text[]", "date[]",
-)  # fmt: skip
-ID_HASH_CHARS = 8
+CHUNKS_A_STATEMENT = 256
+"""New chunks in one statement: what bounds its size, some 1.5 MB with 1,536 dimensions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +34,16 @@ class StoredState:
     mtime_ns: int
     size_bytes: int
     series: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """A document that is there. Its `chunks` are (id, other dates) by all in which a new chunk is compared."""
+
+    id: int
+    in_series: bool
+    """It may repeat chunks of others, and others may repeat its own."""
+    chunks: dict[tuple[Any, ...], tuple[str, tuple[date, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,142 +98,143 @@ def stats(connection: Connection, generation_id: int) -> dict[str, tuple[int, in
     return {source: (mtime_ns, size_bytes) for source, mtime_ns, size_bytes in rows}
 
 
-def chunk_id(number: int, content_hash: bytes) -> str:
-    """An id that is never given out twice and carries part of its document's hash: a stale one shows."""
-    return f"{number:x}-{content_hash.hex()[:ID_HASH_CHARS]}"
+def stored(
+    connection: Connection, generation: Generation, sources: Sequence[str]
+) -> dict[str, StoredDocument]:
+    """Those of the documents `sources` that are there, with the chunks that they hold."""
+    found: dict[str, StoredDocument] = {}
+    for source, document_id, in_series, chunk_id, also_on, *place, heading_path in connection.execute(
+        on_partition("documents_stored", generation.id),
+        {"generation_id": generation.id, "sources": list(sources)},
+    ):
+        document = found.setdefault(source, StoredDocument(document_id, in_series, {}))
+        if chunk_id is not None:
+            document.chunks[(*place, tuple(heading_path))] = (chunk_id, tuple(also_on))
+    return found
 
 
 def replace(
-    connection: Connection, generation: Generation, document: NewDocument, new: NewChunks | None
+    connection: Connection,
+    generation: Generation,
+    document: NewDocument,
+    new: NewChunks | None,
+    known: Mapping[str, StoredDocument] | None = None,
 ) -> None:
     """Put a document's new version in place of the old, with the collection's next revision, in one transaction.
 
     A chunk whose text, place and context are as before keeps its row and its id: rewriting it would
-    leave dead tuples in the HNSW index for nothing.
+    leave dead tuples in the HNSW index for nothing. `known` is what `stored` gave, under the write lock,
+    for this document among others.
     """
-    with connection.transaction():
-        _release(connection, generation, document.source)
-        row = connection.execute(
-            query("document_upsert"), _document_row(generation, document, new)
-        ).fetchone()
-        assert row is not None  # an upsert with "returning" has one
-        document_id = int(row[0])
-        if document.text is None:
-            connection.execute(query("document_text_delete"), {"document_id": document_id})
-        else:
-            connection.execute(
-                query("document_text_upsert"), {"document_id": document_id, "text": document.text}
-            )
-        _replace_chunks(connection, generation, document_id, document, new)
-        if new:
-            repeats.add(connection, generation, document_id, new.repeats)
-        if generation.state == "live":
-            connection.execute(query("collection_touch"), {"collection_id": generation.collection_id})
+    replace_all(connection, generation, [(document, new)], known)
 
 
 def replace_all(
-    connection: Connection, generation: Generation, versions: Sequence[tuple[NewDocument, NewChunks | None]]
-) -> None:
-    """`replace` several documents that share chunks, in order of date, in one transaction."""
-    with connection.transaction():
-        if len(versions) > 1:
-            # First nobody repeats anything: then no chunk changes hands on the way, and its row can stay.
-            for document, _ in versions:
-                document_id = _document_id(connection, generation, document.source)
-                if document_id is not None:
-                    repeats.withdraw(connection, generation, document_id)
-        for document, new in versions:
-            replace(connection, generation, document, new)
-
-
-def _document_row(generation: Generation, document: NewDocument, new: NewChunks | None) -> dict[str, Any]:
-    row = {name: getattr(document, name) for name in NewDocument.__dataclass_fields__ if name != "text"}
-    count = len(new.chunks) if new else 0
-    return row | {"generation_id": generation.id, "tags": list(document.tags), "chunk_count": count}
-
-
-def _document_id(connection: Connection, generation: Generation, source: str) -> int | None:
-    row = connection.execute(
-        query("document_id_of"), {"generation_id": generation.id, "source": source}
-    ).fetchone()
-    return int(row[0]) if row else None
-
-
-def _release(connection: Connection, generation: Generation, source: str) -> None:
-    document_id = _document_id(connection, generation, source)
-    if document_id is not None:
-        repeats.release(connection, generation, document_id, chunk_id)
-
-
-def _replace_chunks(
     connection: Connection,
     generation: Generation,
-    document_id: int,
+    versions: Sequence[tuple[NewDocument, NewChunks | None]],
+    known: Mapping[str, StoredDocument] | None = None,
+) -> None:
+    """`replace` several documents that share chunks, in order of date, in one transaction."""
+    sources = [document.source for document, _ in versions]
+    if known is None:
+        known = stored(connection, generation, sources)
+    before = [known[source] for source in sources if source in known]
+    if len(versions) == 1 and not versions[0][0].series and not any(old.in_series for old in before):
+        document, new = versions[0]
+        _write(connection, generation, document, new, known.get(document.source))
+        return
+    with connection.transaction():
+        # First nobody repeats anything: then no chunk changes hands on the way, and its row can stay.
+        repeats.release(connection, generation, [old.id for old in before])
+        released = stored(connection, generation, sources)
+        for document, new in versions:
+            document_id = _write(connection, generation, document, new, released.get(document.source))
+            if new:
+                repeats.add(connection, generation, document_id, new.repeats)
+
+
+def _write(
+    connection: Connection,
+    generation: Generation,
     document: NewDocument,
     new: NewChunks | None,
-) -> None:
-    old = {
-        (*place, tuple(heading_path)): (stored_id, tuple(also_on))
-        for stored_id, *place, heading_path, also_on in connection.execute(
-            on_partition("chunks_of_document", generation.id), {"document_id": document_id}
-        )
+    old: StoredDocument | None,
+) -> int:
+    """Store a version by one statement, which is a transaction of its own; by more in one, where they are needed."""
+    fresh, stale, redated = _compared(new, old)
+    first, *more = [fresh[i : i + CHUNKS_A_STATEMENT] for i in range(0, len(fresh), CHUNKS_A_STATEMENT)] or [
+        []
+    ]
+    row = {name: getattr(document, name) for name in NewDocument.__dataclass_fields__} | {
+        "generation_id": generation.id,
+        "collection_id": generation.collection_id,
+        "collection": generation.collection,
+        "tags": list(document.tags),
+        "chunk_count": len(new.chunks) if new else 0,
+        "stored_id": old.id if old else None,
+        "stale": stale,
     }
+    with connection.transaction() if more or redated else nullcontext():
+        parameters = row | chunk_rows(new, first)
+        answer = connection.execute(on_partition("document_store", generation.id), parameters).fetchone()
+        assert answer is not None  # an upsert with "returning" has one
+        for positions in more:
+            parameters = row | {"document_id": answer[0]} | chunk_rows(new, positions)
+            connection.execute(on_partition("chunks_add", generation.id), parameters)
+        for chunk_id, also_on in redated:
+            connection.execute(
+                on_partition("chunk_also_on", generation.id), {"id": chunk_id, "also_on": list(also_on)}
+            )
+    return int(answer[0])
+
+
+def _compared(
+    new: NewChunks | None, old: StoredDocument | None
+) -> tuple[list[int], list[str], list[tuple[str, tuple[date, ...]]]]:
+    """Positions of the new chunks that are not stored, ids of the stored that hold no more, and other dates by id."""
+    left = dict(old.chunks) if old else {}
     fresh: list[int] = []
+    redated: list[tuple[str, tuple[date, ...]]] = []
     for i, chunk in enumerate(new.chunks if new else ()):
         assert new is not None  # else there is nothing to go through
-        kept = old.pop(_place(chunk, new.contexts[i], new.embed_keys[i]), None)
+        kept = left.pop(_place(chunk, new.contexts[i], new.embed_keys[i]), None)
         if kept is None:
             fresh.append(i)
         elif kept[1] != new.dates(i):
-            connection.execute(
-                on_partition("chunk_also_on", generation.id), {"id": kept[0], "also_on": list(new.dates(i))}
-            )
-    if old:
-        ids = [stored_id for stored_id, _ in old.values()]
-        connection.execute(on_partition("chunks_delete_ids", generation.id), {"ids": ids})
-    if new and fresh:
-        _copy_chunks(connection, generation, document_id, document, new, fresh)
+            redated.append((kept[0], new.dates(i)))
+    return fresh, [chunk_id for chunk_id, _ in left.values()], redated
 
 
-def _copy_chunks(
-    connection: Connection,
-    generation: Generation,
-    document_id: int,
-    document: NewDocument,
-    new: NewChunks,
-    positions: Sequence[int],
-) -> None:
-    numbers = connection.execute(query("chunk_ids_reserve"), {"count": len(positions)}).fetchall()
-    with connection.cursor() as cursor, cursor.copy(on_partition("chunks_copy", generation.id)) as copy:
-        copy.set_types(CHUNK_TYPES)
-        for (number,), i in zip(numbers, positions, strict=True):
-            chunk = new.chunks[i]
-            copy.write_row(
-                (
-                    chunk_id(number, document.content_hash),
-                    generation.id,
-                    generation.collection,
-                    document_id,
-                    document.source,
-                    chunk.index,
-                    chunk.content,
-                    new.contexts[i],
-                    new.embed_keys[i],
-                    PgVector(new.vectors[i]),
-                    chunk.char_start,
-                    chunk.char_end,
-                    chunk.line_start,
-                    chunk.line_end,
-                    chunk.page_start,
-                    chunk.page_end,
-                    list(chunk.heading_path),
-                    list(new.dates(i)),
-                )
-            )
+def chunk_rows(new: NewChunks | None, positions: Sequence[int]) -> dict[str, Any]:
+    """The chunks at `positions` as the parameters of the entry `chunk_rows` of the statements."""
+    chunks = [new.chunks[i] for i in positions] if new else []
+    dates = [new.dates(i) for i in positions] if new else []
+    headings_to = list(accumulate(len(chunk.heading_path) for chunk in chunks))
+    dates_to = list(accumulate(map(len, dates)))
+    return {
+        "chunk_indexes": [chunk.index for chunk in chunks],
+        "contents": [chunk.content for chunk in chunks],
+        "contexts": [new.contexts[i] for i in positions] if new else [],
+        "embed_keys": [new.embed_keys[i] for i in positions] if new else [],
+        "embeddings": [PgVector(new.vectors[i]) for i in positions] if new else [],
+        "char_starts": [chunk.char_start for chunk in chunks],
+        "char_ends": [chunk.char_end for chunk in chunks],
+        "line_starts": [chunk.line_start for chunk in chunks],
+        "line_ends": [chunk.line_end for chunk in chunks],
+        "page_starts": [chunk.page_start for chunk in chunks],
+        "page_ends": [chunk.page_end for chunk in chunks],
+        "headings": [heading for chunk in chunks for heading in chunk.heading_path],
+        "headings_from": [end - len(c.heading_path) + 1 for c, end in zip(chunks, headings_to, strict=True)],
+        "headings_to": headings_to,
+        "dates": [day for days in dates for day in days],
+        "dates_from": [end - len(days) + 1 for days, end in zip(dates, dates_to, strict=True)],
+        "dates_to": dates_to,
+    }
 
 
 def _place(chunk: Chunk, context: str, embed_key: bytes) -> tuple[Any, ...]:
-    """What must be equal for a stored row to serve on, in the order of the statement `chunks_of_document`."""
+    """What must be equal for a stored row to serve on, in the order of the statement `documents_stored`."""
     return (
         chunk.index,
         embed_key,
@@ -249,16 +259,20 @@ def touch(connection: Connection, document_id: int, mtime_ns: int, size_bytes: i
 
 def delete(connection: Connection, generation: Generation, source: str) -> int | None:
     """Remove a document, its text and its chunks, in one transaction; the number of chunks, None if absent."""
+    parameters = {
+        "generation_id": generation.id,
+        "collection_id": generation.collection_id,
+        "source": source,
+    }
+    known = connection.execute(query("document_in"), parameters).fetchone()
+    if known is None:
+        return None
+    document_id, in_series = known
     with connection.transaction():
-        _release(connection, generation, source)
-        row = connection.execute(
-            query("document_delete"), {"generation_id": generation.id, "source": source}
-        ).fetchone()
-        if row is None:
-            return None
-        connection.execute(on_partition("chunks_delete", generation.id), {"document_id": row[0]})
-        connection.execute(query("collection_touch"), {"collection_id": generation.collection_id})
-        return int(row[1])
+        if in_series:
+            repeats.release(connection, generation, [document_id])
+        row = connection.execute(on_partition("document_delete", generation.id), parameters).fetchone()
+    return int(row[0]) if row else None
 
 
 def listing(

@@ -36,10 +36,12 @@ def find(
             break
         parameters = {"keys": list(missing), "since": since}
         if generation_id is None:
-            take(connection.execute(query("embeddings_staged"), parameters))
+            take(connection.execute(query("embeddings_staged"), parameters, binary=True))
             continue
         try:
-            take(connection.execute(on_partition("embeddings_stored", generation_id), parameters))
+            take(
+                connection.execute(on_partition("embeddings_stored", generation_id), parameters, binary=True)
+            )
         except psycopg.errors.UndefinedTable:
             continue  # dropped by another process since the generations were listed
     return found

@@ -1,4 +1,5 @@
--- Every statement of the product. Header: `-- name: purpose`. {partition} is doc_chunks_g<id>.
+-- Every statement of the product. Header: `-- name: purpose`. {partition} is doc_chunks_g<id>; {name} of another
+-- entry is its text.
 
 -- collection_ensure: make sure a collection has a row, and return its id
 with made as (
@@ -14,9 +15,6 @@ select revision from collections where name = %(name)s and live_generation_id is
 
 -- collection_revisions: the same for all collections
 select name, revision from collections where live_generation_id is not null order by name
-
--- collection_touch: a new revision, in the transaction of the write it belongs to
-update collections set revision = nextval('revision_seq') where id = %(collection_id)s
 
 -- collection_finish: what is known after a complete run
 update collections
@@ -121,114 +119,145 @@ select count(*) from documents d join collections c on c.live_generation_id = d.
 -- document_sources: the names in a collection, for near matches
 select d.source from documents d join collections c on c.live_generation_id = d.generation_id where c.name = %(name)s
 
--- document_upsert: the row of a document's new version
-insert into documents (generation_id, source, raw_path, status, skip_reason, skip_conditions, content_hash, mtime_ns,
-                       size_bytes, title, document_date, tags, pages, series, chunk_count)
-values (%(generation_id)s, %(source)s, %(raw_path)s, %(status)s, %(skip_reason)s, %(skip_conditions)s,
-        %(content_hash)s, %(mtime_ns)s, %(size_bytes)s, %(title)s, %(document_date)s, %(tags)s, %(pages)s,
-        %(series)s, %(chunk_count)s)
-on conflict (generation_id, source) do update
-   set raw_path = excluded.raw_path, status = excluded.status, skip_reason = excluded.skip_reason,
-       skip_conditions = excluded.skip_conditions, content_hash = excluded.content_hash,
-       mtime_ns = excluded.mtime_ns, size_bytes = excluded.size_bytes, title = excluded.title,
-       document_date = excluded.document_date, tags = excluded.tags, pages = excluded.pages,
-       series = excluded.series,
-       chunk_count = excluded.chunk_count, indexed_at = now()
-returning id
+-- document_store: a new version in one statement: row, text, revision, new chunks, and without those that hold no more
+with document as (
+    insert into documents (generation_id, source, raw_path, status, skip_reason, skip_conditions, content_hash, mtime_ns,
+                           size_bytes, title, document_date, tags, pages, series, chunk_count)
+    values (%(generation_id)s, %(source)s, %(raw_path)s, %(status)s, %(skip_reason)s, %(skip_conditions)s,
+            %(content_hash)s, %(mtime_ns)s, %(size_bytes)s, %(title)s, %(document_date)s, %(tags)s, %(pages)s,
+            %(series)s, %(chunk_count)s)
+    on conflict (generation_id, source) do update
+       set raw_path = excluded.raw_path, status = excluded.status, skip_reason = excluded.skip_reason,
+           skip_conditions = excluded.skip_conditions, content_hash = excluded.content_hash,
+           mtime_ns = excluded.mtime_ns, size_bytes = excluded.size_bytes, title = excluded.title,
+           document_date = excluded.document_date, tags = excluded.tags, pages = excluded.pages,
+           series = excluded.series, chunk_count = excluded.chunk_count, indexed_at = now()
+    returning id
+), filled as (
+    insert into document_texts (document_id, text) select id, %(text)s from document where %(text)s::text is not null
+    on conflict (document_id) do update set text = excluded.text
+), emptied as (
+    delete from document_texts where %(text)s::text is null and document_id = %(stored_id)s
+), dropped as (
+    delete from {partition} where id = any(%(stale)s)
+), added as (
+    insert into {partition} ({chunk_columns}) select {chunk_values} from document cross join {chunk_rows}
+), {revised}
+select id from document
 
--- document_text_upsert: the text that the spans refer to
-insert into document_texts (document_id, text) values (%(document_id)s, %(text)s)
-on conflict (document_id) do update set text = excluded.text
+-- chunks_add: further chunks of a document, in the transaction that stores it
+insert into {partition} ({chunk_columns}) select {chunk_values}
+  from (select %(document_id)s::bigint as id) document cross join {chunk_rows}
 
--- document_text_delete: a skipped document has none
-delete from document_texts where document_id = %(document_id)s
+-- revised: a new revision of the collection, with the write it belongs to; what is built beside the index is none
+revised as (
+    update collections set revision = nextval('revision_seq')
+     where id = %(collection_id)s and live_generation_id = %(generation_id)s
+)
+
+-- chunk_columns: of a new chunk
+id, generation_id, collection, document_id, source, chunk_index, content, context, embed_key, embedding, char_start,
+char_end, line_start, line_end, page_start, page_end, heading_path, also_on
+
+-- chunk_values: of a new chunk; headings and dates stand one after the other, and each row has its slice of them
+{chunk_id}, %(generation_id)s, %(collection)s, document.id, %(source)s, n.chunk_index, n.content, n.context, n.embed_key,
+n.embedding, n.char_start, n.char_end, n.line_start, n.line_end, n.page_start, n.page_end,
+(%(headings)b::text[])[n.headings_from:n.headings_to], (%(dates)b::date[])[n.dates_from:n.dates_to]
+
+-- chunk_id: an id that is never given out twice and carries part of its document's hash, so that a stale one shows
+to_hex(nextval('chunk_seq')) || '-' || left(encode(%(content_hash)s, 'hex'), 8)
+
+-- chunk_rows: new chunks, as arrays of one length
+unnest(%(chunk_indexes)b::int4[], %(contents)b::text[], %(contexts)b::text[], %(embed_keys)b::bytea[],
+       %(embeddings)b::vector[], %(char_starts)b::int4[], %(char_ends)b::int4[], %(line_starts)b::int4[],
+       %(line_ends)b::int4[], %(page_starts)b::int4[], %(page_ends)b::int4[], %(headings_from)b::int4[],
+       %(headings_to)b::int4[], %(dates_from)b::int4[], %(dates_to)b::int4[])
+    as n(chunk_index, content, context, embed_key, embedding, char_start, char_end, line_start, line_end, page_start,
+         page_end, headings_from, headings_to, dates_from, dates_to)
 
 -- document_touch: the same content under a new time stamp
 update documents set mtime_ns = %(mtime_ns)s, size_bytes = %(size_bytes)s where id = %(document_id)s
 
--- document_delete: a removed document; its text goes with it
-delete from documents where generation_id = %(generation_id)s and source = %(source)s returning id, chunk_count
+-- document_delete: a removed document, its text and its chunks
+with gone as (
+    delete from documents where generation_id = %(generation_id)s and source = %(source)s returning id, chunk_count
+), dropped as (
+    delete from {partition} where document_id in (select id from gone)
+), {revised}
+select chunk_count from gone
 
--- chunks_of_document: ids by position, content and embedding key, to keep the rows that did not change
-select id, chunk_index, embed_key, content, context, char_start, char_end, line_start, line_end, page_start, page_end,
-       heading_path, also_on
-  from {partition} where document_id = %(document_id)s
-
--- chunks_delete_ids: rows of a changed document that no longer hold
-delete from {partition} where id = any(%(ids)s)
-
--- chunks_delete: those of a removed or emptied document
-delete from {partition} where document_id = %(document_id)s
-
--- chunk_ids_reserve: numbers for new chunks, never given out twice
-select nextval('chunk_seq') from generate_series(1, %(count)s)
-
--- chunks_copy: many chunks at once
-copy {partition} (id, generation_id, collection, document_id, source, chunk_index, content, context, embed_key,
-                  embedding, char_start, char_end, line_start, line_end, page_start, page_end, heading_path, also_on)
-from stdin (format binary)
+-- documents_stored: documents that are there, whether they may share chunks, and the chunks that they hold
+select d.source, d.id, d.series is not null, c.id, c.also_on, c.chunk_index, c.embed_key, c.content, c.context,
+       c.char_start, c.char_end, c.line_start, c.line_end, c.page_start, c.page_end, c.heading_path
+  from documents d left join {partition} c on c.document_id = d.id
+ where d.generation_id = %(generation_id)s and d.source = any(%(sources)s)
 
 -- chunk_also_on: a kept row whose dates changed; no index holds them, so the row is updated in place
 update {partition} set also_on = %(also_on)s where id = %(id)s
 
--- repeats_clear: of a document that is about to be written anew
-delete from chunk_repeats where document_id = %(document_id)s
+-- repeats_withdraw: forget what documents repeat; the chunks that stood for it no longer hold on their dates
+with ended as (
+    delete from chunk_repeats where document_id = any(%(document_ids)s) returning chunk_id
+)
+update {partition} c
+   set also_on = array(select distinct d.document_date from chunk_repeats r join documents d on d.id = r.document_id
+                        where r.chunk_id = c.id and r.document_id <> all(%(document_ids)s) order by 1)
+ where c.id in (select chunk_id from ended)
 
--- repeats_withdraw: take a document's date off the chunks that it repeats
-update {partition} c set also_on = array_remove(c.also_on, d.document_date)
-  from chunk_repeats r join documents d on d.id = r.document_id
- where r.document_id = %(document_id)s and c.id = r.chunk_id
+-- repeats_hand_over: chunks that others repeat pass to the earliest of those, under new ids
+with heirs as materialized (
+    select distinct on (r.chunk_id) r.*, d.source,
+           to_hex(nextval('chunk_seq')) || '-' || left(encode(d.content_hash, 'hex'), 8) as new_id
+      from chunk_repeats r join {partition} c on c.id = r.chunk_id join documents d on d.id = r.document_id
+     where c.document_id = any(%(document_ids)s)
+     order by r.chunk_id, d.document_date, d.source, r.chunk_index
+), moved as (
+    update {partition} c
+       set id = h.new_id, document_id = h.document_id, source = h.source, chunk_index = h.chunk_index,
+           char_start = h.char_start, char_end = h.char_end, line_start = h.line_start, line_end = h.line_end,
+           page_start = h.page_start, page_end = h.page_end,
+           also_on = array(select distinct d.document_date from chunk_repeats r join documents d on d.id = r.document_id
+                            where r.chunk_id = h.chunk_id
+                              and (r.document_id, r.chunk_index) <> (h.document_id, h.chunk_index) order by 1)
+      from heirs h where c.id = h.chunk_id
+), ended as (
+    delete from chunk_repeats r using heirs h where (r.document_id, r.chunk_index) = (h.document_id, h.chunk_index)
+), followed as (
+    update chunk_repeats r set chunk_id = h.new_id from heirs h
+     where r.chunk_id = h.chunk_id and (r.document_id, r.chunk_index) <> (h.document_id, h.chunk_index)
+)
+update documents d set chunk_count = d.chunk_count + n.chunks
+  from (select document_id, count(*) as chunks from heirs group by document_id) n where d.id = n.document_id
 
--- repeats_heirs: who takes over which chunk of a document: the earliest that repeats it
-select distinct on (r.chunk_id) r.chunk_id, r.document_id, r.chunk_index, d.source, d.document_date, d.content_hash,
-       r.char_start, r.char_end, r.line_start, r.line_end, r.page_start, r.page_end
-  from chunk_repeats r
-  join {partition} c on c.id = r.chunk_id
-  join documents d on d.id = r.document_id
- where c.document_id = %(document_id)s
- order by r.chunk_id, d.document_date, r.chunk_index
-
--- repeats_hand_over: the chunk, with a new id, now stands in its heir's document
-update {partition}
-   set id = %(new_id)s, document_id = %(document_id)s, source = %(source)s, chunk_index = %(chunk_index)s,
-       char_start = %(char_start)s, char_end = %(char_end)s, line_start = %(line_start)s, line_end = %(line_end)s,
-       page_start = %(page_start)s, page_end = %(page_end)s, also_on = array_remove(also_on, %(document_date)s)
- where id = %(chunk_id)s
-
--- repeats_follow: the other documents that repeat it point at the new id; the heir repeats it no more
-with heir as (delete from chunk_repeats where document_id = %(document_id)s and chunk_index = %(chunk_index)s)
-update chunk_repeats set chunk_id = %(new_id)s
- where chunk_id = %(chunk_id)s and not (document_id = %(document_id)s and chunk_index = %(chunk_index)s)
-
--- repeats_count: the heir has one chunk more
-update documents set chunk_count = chunk_count + 1 where id = %(document_id)s
-
--- repeat_insert: a chunk that an earlier document of the series holds
+-- repeats_add: chunks that earlier documents of the series hold
 insert into chunk_repeats (document_id, chunk_index, chunk_id, char_start, char_end, line_start, line_end,
                            page_start, page_end)
-select %(document_id)s, %(chunk_index)s, c.id, %(char_start)s, %(char_end)s, %(line_start)s, %(line_end)s,
-       %(page_start)s, %(page_end)s
-  from {partition} c join documents d on d.id = c.document_id
- where d.generation_id = %(generation_id)s and d.source = %(holder)s and c.chunk_index = %(holder_index)s
+select %(document_id)s, n.chunk_index, c.id, n.char_start, n.char_end, n.line_start, n.line_end, n.page_start, n.page_end
+  from unnest(%(chunk_indexes)b::int4[], %(char_starts)b::int4[], %(char_ends)b::int4[], %(line_starts)b::int4[],
+              %(line_ends)b::int4[], %(page_starts)b::int4[], %(page_ends)b::int4[], %(holders)b::text[],
+              %(holder_indexes)b::int4[])
+       as n(chunk_index, char_start, char_end, line_start, line_end, page_start, page_end, holder, holder_index)
+  join documents d on d.generation_id = %(generation_id)s and d.source = n.holder
+  join {partition} c on c.document_id = d.id and c.chunk_index = n.holder_index
 
--- document_id_of: a document's id by its source
-select id from documents where generation_id = %(generation_id)s and source = %(source)s
+-- document_in: a document's id, and whether it may share chunks with others
+select id, series is not null from documents where generation_id = %(generation_id)s and source = %(source)s
 
 -- embeddings_stored: vectors of stored chunks by key, in one generation's partition
-select distinct on (embed_key) embed_key, embedding from {partition} where embed_key = any(%(keys)s)
+select distinct on (embed_key) embed_key, embedding from {partition} where embed_key = any(%(keys)b::bytea[])
 
 -- embeddings_staged: vectors that an interrupted run paid for; since limits them to one generation's life
 select embed_key, embedding from embeddings_staged
- where embed_key = any(%(keys)s) and (%(since)s::timestamptz is null or created_at >= %(since)s)
+ where embed_key = any(%(keys)b::bytea[]) and (%(since)s::timestamptz is null or created_at >= %(since)s)
 
 -- embeddings_stage: keep a vector until its chunk is stored
 insert into embeddings_staged (embed_key, embedding)
-select * from unnest(%(keys)s::bytea[], %(embeddings)s::vector[])
+select * from unnest(%(keys)b::bytea[], %(embeddings)b::vector[])
 on conflict (embed_key) do update set embedding = excluded.embedding, created_at = now()
 
 -- embeddings_unstage: those whose chunks are stored; what another run is just staging stays for it
 delete from embeddings_staged where embed_key in (
-    select embed_key from embeddings_staged where embed_key = any(%(keys)s) for update skip locked)
+    select embed_key from embeddings_staged where embed_key = any(%(keys)b::bytea[]) for update skip locked)
 
 -- embeddings_expire: staged long ago and never stored
 delete from embeddings_staged where embed_key in (
