@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from datetime import date
 
 MIN_MEMBERS = 3
-DATED_NAME = re.compile(r"(?P<stem>(?:.*/)?[^/]*?)[-_. ]?(?P<date>\d{4}-\d{2}-\d{2})(?P<ending>\.[^./]+)")
+DATED_NAME = re.compile(
+    r"(?P<stem>(?:.*/)?[^/]*?)[-_. ]?(?<!\d)(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})(?P<ending>\.[^./]+)"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from doc_rag.errors import DocRagError, ExtractionError
 from doc_rag.records import Source, Walk
 from doc_rag.skips import ending
-from doc_rag.walker import GONE, MAX_NAME_BYTES, Walker, said, too_large
+from doc_rag.walker import GONE, MAX_NAME_BYTES, Walker, mtime_ns, said, too_large
 
 __all__ = ["MAX_NAME_BYTES", "SourceUnreadable", "date_in_name", "is_below", "read_source", "walk"]
 
@@ -103,7 +103,7 @@ def read_source(source: Source, max_bytes: int) -> tuple[bytes, int, int]:
                 raise _not_read(error) from error
         same = (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size)
         if same and len(data) == before.st_size:
-            return data, before.st_mtime_ns, before.st_size
+            return data, mtime_ns(before), before.st_size
     raise SourceUnreadable("kept changing while it was being read; run again once it is finished")
 
 

@@ -19,6 +19,7 @@ VENDOR_FOLDERS = frozenset({"node_modules", "bower_components", "site-packages",
 """Folders of other people's files, without a leading dot (those with one are hidden anyway). A Python
 environment of another name is known by its pyvenv.cfg: a folder "env" may well hold documents."""
 
+MAX_MTIME_NS = 2**63 - 1
 GONE = (errno.ENOENT, errno.ENOTDIR)
 """What a file that was deleted a moment ago answers."""
 
@@ -32,6 +33,11 @@ def too_large(size_bytes: int, max_bytes: int) -> str:
         f"is {size_bytes / 1_048_576:,.1f} MB large, more than the {max_bytes / 1_048_576:,.0f} MB"
         " of RAG_MAX_FILE_MB"
     )
+
+
+def mtime_ns(status: os.stat_result) -> int:
+    """When the file was last changed, in nanoseconds, as far as a bigint goes (1677 to 2262)."""
+    return min(max(status.st_mtime_ns, -MAX_MTIME_NS), MAX_MTIME_NS)
 
 
 def kind_of(mode: int) -> str:
@@ -105,7 +111,7 @@ class Walker:
         if not os.access(path, os.R_OK):
             self._not_readable(raw, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
             return
-        source = Source(Path(path), name, raw, status.st_size, status.st_mtime_ns)
+        source = Source(Path(path), name, raw, status.st_size, mtime_ns(status))
         other = self._sources.get(name)
         if other is None:
             self._sources[name] = source

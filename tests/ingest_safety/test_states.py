@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -168,3 +169,44 @@ def _once(stage: str, act: Callable[[], None]) -> Callable[[Progress], None]:
 def _documents(kb: KnowledgeBase) -> tuple[int, int]:
     (summary,) = kb.list_collections()
     return summary.documents, summary.chunk_size_chars
+
+
+def test_of_two_members_of_one_day_either_may_go(make_kb: MakeKb, docs: Path) -> None:
+    """The day stays among a shared chunk's dates for as long as one of them has it."""
+    text = "# Log\n\n## Keeper\n\nThe keeper is Ada.\n"
+    for name in ("log-2026-01-01", "log-2026-01-02", "log_2026-01-02", "log-2026-01-03"):
+        write(docs, **{name: text})
+    kb = make_kb()
+    kb.reindex_docs()
+    assert _other_days(kb) == [2, 3]
+    kb.remove_document("log_2026-01-02.md")
+    assert _other_days(kb) == [2, 3]
+    kb.remove_document("log-2026-01-02.md")
+    assert _other_days(kb) == [3]
+
+
+def _other_days(kb: KnowledgeBase) -> list[int]:
+    with kb.database.connection() as connection:
+        (days,) = connection.execute("select also_on from doc_chunks").fetchall()
+    return [day.day for day in days[0]]
+
+
+def test_a_date_behind_more_digits_makes_no_series(make_kb: MakeKb, docs: Path) -> None:
+    for day in (1, 2, 3):
+        write(docs, **{f"part12026-01-0{day}": f"About the {WORDS[day]}."})
+    assert make_kb().reindex_docs().new == 3
+
+
+def test_a_file_from_beyond_the_year_2262_is_indexed_and_not_stale(make_kb: MakeKb, docs: Path) -> None:
+    write(docs, a="The ferry leaves at noon.")
+    kb = make_kb(RAG_FRESHNESS_CACHE_TTL_SECONDS="0")
+    kb.reindex_docs()
+    try:
+        os.utime(docs / "a.md", ns=(0, 2**63 + 10**9))
+    except OverflowError:
+        pytest.skip("this file system knows no such year")
+    if (docs / "a.md").stat().st_mtime_ns < 2**63:
+        pytest.skip("this file system knows no such year")
+    assert kb.reindex_docs().unchanged == 1
+    staleness = kb.staleness()
+    assert staleness is not None and not staleness.is_stale
