@@ -18,7 +18,8 @@ import pytest
 import yaml
 
 from doc_rag import __version__
-from doc_rag.settings import DEFAULT_EXTENSIONS, MORE_EXTENSIONS, VARIABLES, load_settings
+from doc_rag.setting_values import DEFAULT_EXTENSIONS, MORE_EXTENSIONS
+from doc_rag.settings import VARIABLES, load_settings
 from tests.support.written_tables import modules, settings_rows
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -18,7 +18,8 @@ from datetime import UTC, datetime
 from typing import TextIO
 from urllib.parse import quote, unquote, urlsplit
 
-from doc_rag.settings import Secret, Settings
+from doc_rag.setting_values import Secret
+from doc_rag.settings import Settings
 
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 """The HTTP request being answered; None on stdio. Follows the request into its worker thread."""

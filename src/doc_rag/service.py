@@ -30,7 +30,8 @@ from doc_rag.records import (
     UsageStats,
 )
 from doc_rag.render import HOW_TO_WORK
-from doc_rag.settings import Settings, collection_name_problem
+from doc_rag.setting_values import collection_name_problem
+from doc_rag.settings import Settings
 from doc_rag.sources import walk
 from doc_rag.store import catalog, documents, usage
 from doc_rag.store.pool import Database

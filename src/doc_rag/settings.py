@@ -7,215 +7,23 @@ written in `.env` is relative to that file's folder. An empty value counts as un
 
 from __future__ import annotations
 
-import ipaddress
 import os
-import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from dotenv import dotenv_values
 
+from doc_rag import setting_values as parse
 from doc_rag.errors import SettingsError
+from doc_rag.setting_values import Context, Parser, Secret
 
 PROVIDERS = ("voyage", "azure-openai", "openai", "local")
 DEFAULT_COLLECTION = "project_docs"
-MAX_COLLECTION_CHARS = 200
 MAX_STORED_DIMS = 16_000
-DEFAULT_EXTENSIONS = (".pdf", ".md", ".markdown", ".txt")
-MORE_EXTENSIONS = (
-    ".rst",
-    ".html",
-    ".htm",
-    ".docx",
-    ".csv",
-    ".json",
-    ".yaml",
-    ".yml",
-    ".ipynb",
-    ".org",
-    ".adoc",
-)
 MIN_TOKEN_CHARS = 32
-
-
-class Secret:
-    """A value that never shows itself in a repr, a log line or an error; `reveal()` hands it out."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: str) -> None:
-        self._value = value
-
-    def reveal(self) -> str:
-        return self._value
-
-    def __bool__(self) -> bool:
-        return bool(self._value)
-
-    def __repr__(self) -> str:
-        return "Secret('**********')"
-
-    __str__ = __repr__
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._value == self._value
-
-    def __hash__(self) -> int:
-        return hash(self._value)
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """Where a value was written: what to call that place, and what its relative paths are relative to."""
-
-    origin: str
-    folder: Path
-
-
-Parser = Callable[[str, Context], Any]
-
-
-def _text(value: str, _: Context) -> str:
-    return value
-
-
-def _secret(value: str, _: Context) -> Secret:
-    return Secret(value)
-
-
-def _path(value: str, context: Context) -> Path:
-    return (context.folder / Path(value).expanduser()).absolute()
-
-
-def _integer(low: int, high: int) -> Parser:
-    def parse(value: str, _: Context) -> int:
-        try:
-            number = int(value)
-        except ValueError:
-            raise ValueError("must be a whole number") from None
-        if not low <= number <= high:
-            raise ValueError(f"must be between {low} and {high}")
-        return number
-
-    return parse
-
-
-def _number(low: float, high: float) -> Parser:
-    def parse(value: str, _: Context) -> float:
-        try:
-            number = float(value)
-        except ValueError:
-            raise ValueError("must be a number") from None
-        if not low <= number <= high:
-            raise ValueError(f"must be between {low:g} and {high:g}")
-        return number
-
-    return parse
-
-
-def _choice(*names: str) -> Parser:
-    def parse(value: str, _: Context) -> str:
-        if value.lower() not in names:
-            raise ValueError(f"must be one of {', '.join(names)}")
-        return value.lower()
-
-    return parse
-
-
-def _flag(value: str, _: Context) -> bool:
-    if value.lower() in ("true", "1", "yes", "on"):
-        return True
-    if value.lower() in ("false", "0", "no", "off"):
-        return False
-    raise ValueError("must be true or false")
-
-
-def _url(*schemes: str) -> Parser:
-    def parse(value: str, _: Context) -> str:
-        parts = urlsplit(value)
-        if parts.scheme not in schemes or not parts.netloc:
-            raise ValueError(f"must be an address beginning with {' or '.join(s + '://' for s in schemes)}")
-        return value.rstrip("/")
-
-    return parse
-
-
-def _database_url(value: str, _: Context) -> Secret:
-    if not value.startswith(("postgresql://", "postgres://")):
-        raise ValueError("must begin with postgresql:// (user:password@host:port/database)")
-    return Secret(value)
-
-
-def _collection(value: str, _: Context) -> str:
-    problem = collection_name_problem(value)
-    if problem:
-        raise ValueError(problem)
-    return value
-
-
-def _names(value: str, _: Context) -> tuple[str, ...]:
-    return tuple(name.strip() for name in value.split(",") if name.strip())
-
-
-def _hosts(value: str, context: Context) -> tuple[str, ...]:
-    names = _names(value, context)
-    for name in names:
-        if "/" in name or "*" in name or any(c.isspace() for c in name):
-            raise ValueError(f"has {name}, which is no host; write docs.example.com or docs.example.com:8443")
-    return tuple(name.lower() for name in names)
-
-
-def _origins(value: str, context: Context) -> tuple[str, ...]:
-    names = _names(value, context)
-    for name in names:
-        parts = urlsplit(name)
-        if parts.scheme not in ("http", "https") or not parts.netloc or parts.path or parts.query:
-            raise ValueError(f"has {name}, which is no origin; write https://app.example.com")
-    return tuple(name.lower() for name in names)
-
-
-def _networks(value: str, context: Context) -> tuple[str, ...]:
-    names = _names(value, context)
-    for name in names:
-        try:
-            ipaddress.ip_network(name, strict=False)
-        except ValueError:
-            raise ValueError(f"has {name}, which is no address; write 10.0.0.7 or 172.16.0.0/12") from None
-    return names
-
-
-def _extensions(value: str, _: Context) -> tuple[str, ...]:
-    known = DEFAULT_EXTENSIONS + MORE_EXTENSIONS
-    if value.strip().lower() == "all":
-        return known
-    names = tuple(dict.fromkeys("." + n.strip().lower().lstrip(".") for n in value.split(",") if n.strip()))
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise ValueError(
-            f"has {', '.join(unknown)}, which cannot be read; known are {' '.join(known)}, or all"
-        )
-    return names
-
-
-def _language(value: str, _: Context) -> str:
-    if not re.fullmatch(r"[a-z_]{1,63}", value):
-        raise ValueError("must be a Postgres text search configuration such as english, german or simple")
-    return value
-
-
-def collection_name_problem(name: str) -> str | None:
-    """Why `name` cannot name a collection, or None. The rule: 1 to 200 printable characters, not only blanks."""
-    if not name.strip():
-        return "a collection's name must have at least one character that is no blank"
-    if len(name) > MAX_COLLECTION_CHARS:
-        return f"a collection's name has at most {MAX_COLLECTION_CHARS} characters; this one has {len(name)}"
-    if any(ord(c) < 32 or ord(c) == 127 or 0xD800 <= ord(c) <= 0xDFFF for c in name):
-        return "a collection's name must not hold control characters"
-    return None
 
 
 def _default_data_dir() -> str:
@@ -243,80 +51,110 @@ class Variable:
 VARIABLES: tuple[Variable, ...] = (
     # Database
     Variable(
-        "RAG_DATABASE_URL", "", _database_url, "Postgres 15+ with pgvector 0.8+; unset: an embedded one"
+        "RAG_DATABASE_URL", "", parse.database_url, "Postgres 15+ with pgvector 0.8+; unset: an embedded one"
     ),
-    Variable("RAG_DATA_DIR", "", _path, "folder of the embedded Postgres; unset: the user's data folder"),
+    Variable(
+        "RAG_DATA_DIR", "", parse.path, "folder of the embedded Postgres; unset: the user's data folder"
+    ),
     # Documents
-    Variable("RAG_DOCS_DIR", "./docs", _path, "the folder (or one file) to index"),
+    Variable("RAG_DOCS_DIR", "./docs", parse.path, "the folder (or one file) to index"),
     Variable(
-        "RAG_COLLECTION", "", _collection, "the server's own collection; unset: project_docs, with a warning"
+        "RAG_COLLECTION",
+        "",
+        parse.collection,
+        "the server's own collection; unset: project_docs, with a warning",
     ),
-    Variable("RAG_EXTENSIONS", ".pdf,.md,.markdown,.txt", _extensions, "file endings to index, or all"),
-    Variable("RAG_MAX_FILE_MB", "100", _integer(1, 10_000), "larger files are skipped; megabytes"),
-    Variable("RAG_PDF_TIMEOUT_SECONDS", "60", _number(0.1, 3600), "longest time for one PDF"),
-    Variable("RAG_PDF_MEMORY_MB", "1024", _integer(128, 65_536), "most memory for one PDF; megabytes"),
-    Variable("RAG_REMOVAL_GUARD", "0.5", _number(0, 1), "share of removed documents that must be confirmed"),
-    Variable("RAG_SERIES_DEDUPE", "true", _flag, "store what repeats in name-YYYY-MM-DD files once"),
-    Variable("RAG_WATCH", "false", _flag, "the server ingests changes of the folder by itself"),
+    Variable("RAG_EXTENSIONS", ".pdf,.md,.markdown,.txt", parse.extensions, "file endings to index, or all"),
+    Variable("RAG_MAX_FILE_MB", "100", parse.integer(1, 10_000), "larger files are skipped; megabytes"),
+    Variable("RAG_PDF_TIMEOUT_SECONDS", "60", parse.number(0.1, 3600), "longest time for one PDF"),
+    Variable("RAG_PDF_MEMORY_MB", "1024", parse.integer(128, 65_536), "most memory for one PDF; megabytes"),
+    Variable(
+        "RAG_REMOVAL_GUARD", "0.5", parse.number(0, 1), "share of removed documents that must be confirmed"
+    ),
+    Variable("RAG_SERIES_DEDUPE", "true", parse.flag, "store what repeats in name-YYYY-MM-DD files once"),
+    Variable("RAG_WATCH", "false", parse.flag, "the server ingests changes of the folder by itself"),
     # Chunks
-    Variable("RAG_CHUNK_SIZE", "800", _integer(50, 20_000), "largest chunk; characters"),
-    Variable("RAG_CHUNK_OVERLAP", "100", _integer(0, 10_000), "shared by neighbouring chunks; characters"),
-    # Embeddings
-    Variable("RAG_EMBED_PROVIDER", "voyage", _choice(*PROVIDERS), "voyage, azure-openai, openai or local"),
-    Variable("RAG_EMBED_MODEL", "", _text, "model; unset: the provider's default"),
-    Variable("RAG_EMBED_DIM", "", _integer(1, MAX_STORED_DIMS), "dimensions; unset: the model's default"),
-    Variable("RAG_EMBED_CONCURRENCY", "4", _integer(1, 64), "embedding calls at once"),
-    Variable("RAG_EMBED_RETRY_SECONDS", "120", _number(0, 86_400), "how long a failing call is tried again"),
-    Variable("RAG_EMBED_QUERY_PREFIX", "", _text, "put before each query, for models that want it"),
-    Variable("RAG_EMBED_DOCUMENT_PREFIX", "", _text, "put before each chunk, for models that want it"),
+    Variable("RAG_CHUNK_SIZE", "800", parse.integer(50, 20_000), "largest chunk; characters"),
     Variable(
-        "RAG_EMBED_LONG_INPUT", "average", _choice("average", "truncate"), "text over the model's limit"
+        "RAG_CHUNK_OVERLAP", "100", parse.integer(0, 10_000), "shared by neighbouring chunks; characters"
     ),
-    Variable("VOYAGE_API_KEY", "", _secret, "key for voyage embeddings and reranking"),
-    Variable("VOYAGE_BASE_URL", "", _url("http", "https"), "another address of the Voyage API"),
-    Variable("OPENAI_API_KEY", "", _secret, "key for openai; any word where the base URL is not OpenAI's"),
+    # Embeddings
+    Variable(
+        "RAG_EMBED_PROVIDER", "voyage", parse.choice(*PROVIDERS), "voyage, azure-openai, openai or local"
+    ),
+    Variable("RAG_EMBED_MODEL", "", parse.text, "model; unset: the provider's default"),
+    Variable(
+        "RAG_EMBED_DIM", "", parse.integer(1, MAX_STORED_DIMS), "dimensions; unset: the model's default"
+    ),
+    Variable("RAG_EMBED_CONCURRENCY", "4", parse.integer(1, 64), "embedding calls at once"),
+    Variable(
+        "RAG_EMBED_RETRY_SECONDS", "120", parse.number(0, 86_400), "how long a failing call is tried again"
+    ),
+    Variable("RAG_EMBED_QUERY_PREFIX", "", parse.text, "put before each query, for models that want it"),
+    Variable("RAG_EMBED_DOCUMENT_PREFIX", "", parse.text, "put before each chunk, for models that want it"),
+    Variable(
+        "RAG_EMBED_LONG_INPUT", "average", parse.choice("average", "truncate"), "text over the model's limit"
+    ),
+    Variable("VOYAGE_API_KEY", "", parse.secret, "key for voyage embeddings and reranking"),
+    Variable("VOYAGE_BASE_URL", "", parse.url("http", "https"), "another address of the Voyage API"),
+    Variable(
+        "OPENAI_API_KEY", "", parse.secret, "key for openai; any word where the base URL is not OpenAI's"
+    ),
     Variable(
         "OPENAI_BASE_URL",
         "",
-        _url("http", "https"),
+        parse.url("http", "https"),
         "an API that speaks OpenAI's, such as Ollama's or vLLM's",
     ),
-    Variable("AZURE_OPENAI_ENDPOINT", "", _url("http", "https"), "https://NAME.openai.azure.com"),
-    Variable("AZURE_OPENAI_API_KEY", "", _secret, "key for azure-openai"),
-    Variable("AZURE_OPENAI_EMBED_DEPLOYMENT", "", _text, "name of the embedding deployment"),
-    Variable("AZURE_OPENAI_API_VERSION", "2024-10-21", _text, "version of the Azure OpenAI API"),
-    Variable("RAG_LOCAL_MODEL_DIR", "", _path, "another sentence-transformers folder (BERT) for local"),
-    Variable("RAG_PRICES_FILE", "", _path, "TOML file of prices that overrides the shipped table"),
+    Variable("AZURE_OPENAI_ENDPOINT", "", parse.url("http", "https"), "https://NAME.openai.azure.com"),
+    Variable("AZURE_OPENAI_API_KEY", "", parse.secret, "key for azure-openai"),
+    Variable("AZURE_OPENAI_EMBED_DEPLOYMENT", "", parse.text, "name of the embedding deployment"),
+    Variable("AZURE_OPENAI_API_VERSION", "2024-10-21", parse.text, "version of the Azure OpenAI API"),
+    Variable("RAG_LOCAL_MODEL_DIR", "", parse.path, "another sentence-transformers folder (BERT) for local"),
+    Variable("RAG_PRICES_FILE", "", parse.path, "TOML file of prices that overrides the shipped table"),
     # Search
-    Variable("RAG_HYBRID_SEARCH", "false", _flag, "fuse vector search with full text (RRF)"),
-    Variable("RAG_TEXT_LANGUAGE", "english", _language, "Postgres text search configuration"),
-    Variable("RAG_RERANK_MODEL", "", _text, "Voyage reranker, such as rerank-2.5; wins over hybrid"),
-    Variable("RAG_ALLOW_CROSS_PROVIDER_RERANK", "false", _flag, "chunk text may go to Voyage to be reranked"),
+    Variable("RAG_HYBRID_SEARCH", "false", parse.flag, "fuse vector search with full text (RRF)"),
+    Variable("RAG_TEXT_LANGUAGE", "english", parse.language, "Postgres text search configuration"),
+    Variable("RAG_RERANK_MODEL", "", parse.text, "Voyage reranker, such as rerank-2.5; wins over hybrid"),
     Variable(
-        "RAG_CACHE_MAX_SIZE", "256", _integer(0, 1_000_000), "answers kept; 0 turns the query cache off"
+        "RAG_ALLOW_CROSS_PROVIDER_RERANK", "false", parse.flag, "chunk text may go to Voyage to be reranked"
     ),
-    Variable("RAG_CACHE_TTL_SECONDS", "600", _number(0, 31_536_000), "how long an answer is kept"),
     Variable(
-        "RAG_FRESHNESS_CACHE_TTL_SECONDS", "30", _number(0, 86_400), "how long a staleness check is kept"
+        "RAG_CACHE_MAX_SIZE", "256", parse.integer(0, 1_000_000), "answers kept; 0 turns the query cache off"
+    ),
+    Variable("RAG_CACHE_TTL_SECONDS", "600", parse.number(0, 31_536_000), "how long an answer is kept"),
+    Variable(
+        "RAG_FRESHNESS_CACHE_TTL_SECONDS", "30", parse.number(0, 86_400), "how long a staleness check is kept"
     ),
     Variable(
         "RAG_MAX_RESPONSE_CHARS",
         "24000",
-        _integer(1_000, 1_000_000),
+        parse.integer(1_000, 1_000_000),
         "largest answer, its text and data together; bytes",
     ),
     # Server
-    Variable("RAG_AUTH_TOKEN", "", _secret, "bearer token of the HTTP server; make auth-token writes one"),
-    Variable("RAG_PORT", "8743", _integer(1, 65_535), "port of the HTTP server"),
     Variable(
-        "RAG_ALLOWED_HOSTS", "", _hosts, "Host names answered beside loopback; unset: any, the token guards"
+        "RAG_AUTH_TOKEN", "", parse.secret, "bearer token of the HTTP server; make auth-token writes one"
     ),
-    Variable("RAG_ALLOWED_ORIGINS", "", _origins, "browser origins answered beside loopback's; unset: any"),
-    Variable("RAG_TRUSTED_PROXIES", "", _networks, "addresses whose X-Forwarded-* headers are believed"),
-    Variable("RAG_HTTP_STATEFUL", "false", _flag, "keep sessions; a restart then strands clients"),
-    Variable("RAG_LOG_FORMAT", "text", _choice("text", "json"), "text or json, one object a line, on stderr"),
-    Variable("RAG_SHUTDOWN_SECONDS", "20", _number(1, 3600), "longest time from SIGTERM to the exit"),
-    Variable("RAG_REINDEX_DETACHED", "false", _flag, "a reindex over HTTP outlives a client that goes away"),
+    Variable("RAG_PORT", "8743", parse.integer(1, 65_535), "port of the HTTP server"),
+    Variable(
+        "RAG_ALLOWED_HOSTS",
+        "",
+        parse.hosts,
+        "Host names answered beside loopback; unset: any, the token guards",
+    ),
+    Variable(
+        "RAG_ALLOWED_ORIGINS", "", parse.origins, "browser origins answered beside loopback's; unset: any"
+    ),
+    Variable("RAG_TRUSTED_PROXIES", "", parse.networks, "addresses whose X-Forwarded-* headers are believed"),
+    Variable("RAG_HTTP_STATEFUL", "false", parse.flag, "keep sessions; a restart then strands clients"),
+    Variable(
+        "RAG_LOG_FORMAT", "text", parse.choice("text", "json"), "text or json, one object a line, on stderr"
+    ),
+    Variable("RAG_SHUTDOWN_SECONDS", "20", parse.number(1, 3600), "longest time from SIGTERM to the exit"),
+    Variable(
+        "RAG_REINDEX_DETACHED", "false", parse.flag, "a reindex over HTTP outlives a client that goes away"
+    ),
 )
 
 
@@ -437,11 +275,11 @@ def load_settings(
             continue
         try:
             values[variable.field] = variable.parse(
-                raw.strip() if variable.parse is not _text else raw, context
+                raw.strip() if variable.parse is not parse.text else raw, context
             )
         except ValueError as error:
             # An address may hold a password, also one that is refused.
-            secret = variable.parse in (_secret, _database_url) or "@" in raw
+            secret = variable.parse in (parse.secret, parse.database_url) or "@" in raw
             shown = "" if secret else f"={raw}"
             problems.append(f"{variable.name}{shown} ({context.origin}) {error}.")
             values[variable.field] = None

@@ -23,7 +23,7 @@ from doc_rag.errors import ExtractionError
 from doc_rag.extract import Extractor, risky
 from doc_rag.extract.outlines import extract_rst
 from doc_rag.records import Extracted
-from doc_rag.settings import DEFAULT_EXTENSIONS, MORE_EXTENSIONS
+from doc_rag.setting_values import DEFAULT_EXTENSIONS, MORE_EXTENSIONS
 
 
 def outline(extracted: Extracted) -> list[tuple[tuple[str, ...], str]]:

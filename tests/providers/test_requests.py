@@ -13,7 +13,8 @@ from doc_rag.embed.api import host_of
 from doc_rag.embed.voyage import VoyageApi
 from doc_rag.errors import DimensionMismatch, MissingKeyError, SettingsError
 from doc_rag.records import GenerationSettings, ModelIdentity, UsageEvent
-from doc_rag.settings import Secret, load_settings
+from doc_rag.setting_values import Secret
+from doc_rag.settings import load_settings
 from tests.providers.conftest import start
 from tests.providers.servers import AzureServer, OpenAIServer, VoyageServer, bag_of_words
 from tests.providers.wire import ProviderServer, reversed_order

@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from doc_rag.errors import SettingsError
-from doc_rag.settings import VARIABLES, Secret, Settings, collection_name_problem, load_settings
+from doc_rag.setting_values import Secret, collection_name_problem
+from doc_rag.settings import VARIABLES, Settings, load_settings
 
 NO_FILE = {"RAG_ENV_FILE": os.devnull}
 
@@ -126,3 +127,26 @@ def test_any_printable_name_is_a_collection(name: str) -> None:
 @pytest.mark.parametrize("name", ["", "  ", "a\nb", "a\x00b", "x" * 201, "\ud800"])
 def test_other_names_are_refused_with_the_rule(name: str) -> None:
     assert "collection's name" in str(collection_name_problem(name))
+
+
+def test_hosts_origins_and_networks_are_lists_and_checked() -> None:
+    settings = load_settings(
+        NO_FILE
+        | {
+            "RAG_ALLOWED_HOSTS": "Docs.example.com, other:8443",
+            "RAG_ALLOWED_ORIGINS": "https://App.example.com",
+            "RAG_TRUSTED_PROXIES": "10.0.0.7,172.16.0.0/12",
+        }
+    )
+    assert settings.allowed_hosts == ("docs.example.com", "other:8443")
+    assert settings.allowed_origins == ("https://app.example.com",)
+    assert settings.trusted_proxies == ("10.0.0.7", "172.16.0.0/12")
+    told = problems(
+        RAG_ALLOWED_HOSTS="https://x", RAG_ALLOWED_ORIGINS="app.example.com", RAG_TRUSTED_PROXIES="localhost"
+    )
+    assert len(told) == 3
+
+
+def test_a_refused_address_does_not_show_its_password() -> None:
+    (told,) = problems(OPENAI_BASE_URL="ftp://user:hunter2@host/v1")
+    assert "OPENAI_BASE_URL" in told and "hunter2" not in told

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from doc_rag.embed.failures import CallFailed
 from doc_rag.errors import MissingKeyError, SettingsError
 from doc_rag.records import ModelIdentity
-from doc_rag.settings import Secret
+from doc_rag.setting_values import Secret
 
 if TYPE_CHECKING:
     from doc_rag.embed.answers import Answer

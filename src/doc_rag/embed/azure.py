@@ -10,7 +10,7 @@ from doc_rag.embed.failures import CallFailed
 from doc_rag.embed.openai import OpenAIApi
 from doc_rag.errors import MissingKeyError
 from doc_rag.records import ModelIdentity
-from doc_rag.settings import Secret
+from doc_rag.setting_values import Secret
 
 if TYPE_CHECKING:
     import openai

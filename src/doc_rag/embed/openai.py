@@ -17,7 +17,7 @@ from doc_rag.embed.api import CONNECT_SECONDS, check_key, host_of, quiet
 from doc_rag.embed.failures import CallFailed, from_status, no_answer, said, scrub
 from doc_rag.errors import MissingKeyError
 from doc_rag.records import ModelIdentity
-from doc_rag.settings import Secret
+from doc_rag.setting_values import Secret
 
 if TYPE_CHECKING:
     import openai

@@ -16,7 +16,7 @@ from doc_rag.embed.api import CONNECT_SECONDS, Rerankings, check_key, host_of, q
 from doc_rag.embed.failures import CallFailed, from_status, no_answer, said, scrub
 from doc_rag.errors import MissingKeyError
 from doc_rag.records import ModelIdentity
-from doc_rag.settings import Secret
+from doc_rag.setting_values import Secret
 
 PROVIDER = "voyage"
 HOST = "api.voyageai.com"

@@ -20,7 +20,8 @@ from dotenv import dotenv_values
 
 from doc_rag.errors import DocRagError, SettingsError
 from doc_rag.ops.env_file import write_private
-from doc_rag.settings import VARIABLES, Secret, Settings, checkout_root, load_settings
+from doc_rag.setting_values import Secret
+from doc_rag.settings import VARIABLES, Settings, checkout_root, load_settings
 
 DEFAULT_NAME = "doc-rag"
 HTTP_ONLY = frozenset(
