@@ -75,7 +75,7 @@ def _apply(connection: psycopg.Connection[Any], number: int, statements: str) ->
             "Give doc-rag-mcp a database of its own in RAG_DATABASE_URL."
         ) from error
     connection.execute("insert into doc_rag_migrations (version) values (%s)", [number])
-    log.info("applied migration %04d", number)
+    log.debug("applied migration %04d", number)
 
 
 def _check_versions(connection: psycopg.Connection[Any]) -> None:
