@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
+from pgvector import Vector
+from pgvector.psycopg.vector import VectorBinaryDumper
 
 from doc_rag.errors import DatabaseUnavailable
 from doc_rag.settings import load_settings
@@ -139,3 +141,22 @@ def test_after_the_end_a_request_that_waited_is_told(database: Database) -> None
         database.close()
         leave.set()
         holding.result(WAIT_SECONDS)
+
+
+def test_connections_leave_nothing_behind(database: Database) -> None:
+    """psycopg keeps every adapter class it has seen; registering the vector types anew each time makes some."""
+    with database.own_connection():
+        kept = len(VectorBinaryDumper.__subclasses__())
+    for _ in range(5):
+        with database.own_connection() as connection:
+            assert connection.execute("select '[1,2]'::vector").fetchone() == (Vector([1, 2]),)
+    assert len(VectorBinaryDumper.__subclasses__()) == kept
+
+
+def test_a_pgvector_that_was_made_anew_is_noticed(database: Database, database_url: str) -> None:
+    database.open()
+    with psycopg.connect(database_url, autocommit=True) as other:
+        other.execute("drop extension vector cascade")
+        other.execute("create extension vector")
+    with database.own_connection() as connection:
+        assert connection.execute("select %s", [Vector([1, 2])]).fetchone() == (Vector([1, 2]),)

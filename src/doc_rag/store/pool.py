@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import psycopg
 from pgvector.psycopg import register_vector
 from psycopg import conninfo
+from psycopg.adapt import AdaptersMap
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from doc_rag.errors import DatabaseUnavailable
@@ -51,7 +52,6 @@ CLIENT_SETTINGS: dict[str, str | int] = {
     "tcp_user_timeout": 60_000,
 }
 """What the address in RAG_DATABASE_URL does not say itself."""
-CONNECT_ARGUMENTS: dict[str, Any] = {"autocommit": True, "client_encoding": "utf8"}
 
 
 class SnapshotGone(DatabaseUnavailable):
@@ -67,6 +67,7 @@ class Database:
         self._max_connections = max_connections
         self._pool: ConnectionPool[PatientConnection] | None = None
         self._conninfo = ""
+        self._arguments: dict[str, Any] = {"autocommit": True, "client_encoding": "utf8"}
         self._lock = threading.Lock()
         self._failures = 0
         self._failure = ""
@@ -107,6 +108,10 @@ class Database:
         try:
             with self.translated(), self._connect() as connection:
                 schema.migrate(connection)
+                register_vector(connection)
+                # Every later connection begins with these types: psycopg keeps the classes that
+                # register_vector makes for ever, 20 KB a connection.
+                self._arguments["context"] = AdaptersMap(connection.adapters)
         except BaseException:
             if self._embedded:
                 self._embedded.release()
@@ -114,7 +119,7 @@ class Database:
         self._pool = ConnectionPool(
             self._whole_conninfo(),
             connection_class=PatientConnection,
-            kwargs=CONNECT_ARGUMENTS,
+            kwargs=self._arguments,
             min_size=0,
             max_size=self._max_connections,
             configure=_configure_pooled,
@@ -236,7 +241,7 @@ class Database:
             return self._connected()
 
     def _connected(self) -> PatientConnection:
-        return PatientConnection.connect(self._whole_conninfo(), **CONNECT_ARGUMENTS)
+        return PatientConnection.connect(self._whole_conninfo(), **self._arguments)
 
     def _whole_conninfo(self) -> str:
         given = conninfo.conninfo_to_dict(self._conninfo)
@@ -280,9 +285,14 @@ class Database:
 
 def _configure(connection: Connection, *, statement_timeout_seconds: int = STATEMENT_TIMEOUT_SECONDS) -> None:
     """Vector types, and the settings that a pooler would refuse as start-up options."""
-    register_vector(connection)
-    connection.execute(f"set statement_timeout = '{int(statement_timeout_seconds)}s'")
-    connection.execute("set client_min_messages = 'warning'")
+    row = connection.execute(
+        "select 'vector'::regtype::oid::int8, set_config('statement_timeout', %s, false),"
+        " set_config('client_min_messages', 'warning', false)",
+        [f"{int(statement_timeout_seconds)}s"],
+    ).fetchone()
+    known = connection.adapters.types.get("vector")
+    if known is None or row is None or row[0] != known.oid:  # the extension was made anew since
+        register_vector(connection)
 
 
 def _configure_pooled(connection: PatientConnection) -> None:
