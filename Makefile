@@ -247,6 +247,18 @@ soak-kill: $(VENV)/.installed-dev ## Kill an ingest 100 times, and cut one off a
 bench-ingest: $(VENV)/.installed-dev ## Time an ingest of 10,000 files against COPY and sha256sum (ARGS="--files 1000")
 	@$(PY) -m benchmarks.ingest_speed $(ARGS)
 
+.PHONY: bench-retrieval
+bench-retrieval: $(VENV)/.installed-dev ## nDCG, recall and MRR on labelled sets, where they are beside the checkout (ARGS="--queries 20")
+	@$(PY) -m benchmarks.retrieval $(ARGS)
+
+.PHONY: bench-partitions
+bench-partitions: $(VENV)/.installed-dev ## Time a search in a partition against one in a shared table
+	@$(PY) -m benchmarks.partitions $(ARGS)
+
+.PHONY: soak-fuzz
+soak-fuzz: $(VENV)/.installed-dev ## Read 1,000 mutated PDFs and 1,000 mutated texts (ARGS="--seed 7")
+	@$(PY) benchmarks/fuzz_extract.py --pdfs 1000 --texts 1000 $(ARGS)
+
 .PHONY: lock
 lock: $(VENV)/.installed-dev ## Write requirements.txt from the versions in .venv
 	@$(PY) .ci/lock.py

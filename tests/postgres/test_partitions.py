@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import psycopg
@@ -17,7 +16,7 @@ from doc_rag.store import catalog, schema, searching
 from doc_rag.store.pool import Database
 from doc_rag.store.writing import writing
 from tests.conftest import MakeSettings
-from tests.support.bare_copy import copy_chunks
+from tests.support.bare_copy import fill_partition
 from tests.support.corpora import SETTINGS, add_document, make_collection
 from tests.support.vectors import clustered
 
@@ -120,7 +119,8 @@ def test_a_large_collection_is_searched_by_its_index_beside_fifty_others(databas
         add_document(database, small, "s.md", ["x"] * 10, clustered(10, DIMS, seed=i + 1))
     large = make_collection(database, "large", settings)
     points = clustered(COLLECTION_CHUNKS + QUERIES, DIMS)
-    _fill(database, large.id, points[:COLLECTION_CHUNKS])
+    with database.connection() as connection:
+        fill_partition(connection, large.id, "large", points[:COLLECTION_CHUNKS])
     hits = 0
     with database.snapshot() as connection:
         for query in points[COLLECTION_CHUNKS:]:
@@ -134,27 +134,6 @@ def test_a_large_collection_is_searched_by_its_index_beside_fifty_others(databas
     assert recall >= 0.98
     assert f"doc_chunks_g{large.id}_hnsw" in plan
     assert "Seq Scan" not in plan
-
-
-def _fill(database: Database, generation_id: int, points: np.ndarray) -> None:
-    """Copy bare chunks straight into a partition; ids are their row numbers."""
-    from pgvector import Vector
-
-    with database.connection() as connection, connection.cursor() as cursor:
-        cursor.execute("set maintenance_work_mem = '256MB'")
-        name = f"doc_chunks_g{generation_id}"
-        cursor.execute(f"select indexdef from pg_indexes where indexname = '{name}_hnsw'")  # noqa: S608
-        row = cursor.fetchone()
-        assert row is not None
-        cursor.execute(f"drop index {name}_hnsw")
-        rows: list[tuple[Any, ...]] = [
-            (f"{i:05}", generation_id, "large", 1, "s", i, f"chunk {i}", "", i.to_bytes(4, "big"),
-             Vector(point), 0, 1, 1, 1, None, None, [], [])
-            for i, point in enumerate(points)
-        ]  # fmt: skip
-        copy_chunks(connection, generation_id, rows)
-        cursor.execute(row[0])
-        cursor.execute(f"analyze {name}")
 
 
 def test_a_small_collection_gives_all_it_has_whatever_else_there_is(database: Database) -> None:

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import psycopg
+from pgvector import Vector as PgVector
 from psycopg import sql
 
+from doc_rag.records import Vectors
 from doc_rag.store.queries import partition_name
 
 COLUMNS = {
@@ -30,3 +32,27 @@ def copy_chunks(
         copy.set_types(list(COLUMNS.values()))
         for row in rows:
             copy.write_row(row)
+
+
+def fill_partition(
+    connection: psycopg.Connection[Any], generation_id: int, collection: str, points: Vectors
+) -> None:
+    """Bare chunks with these vectors, shape (n, dims), and their HNSW index made after them; ids are row numbers."""
+    name = f"doc_chunks_g{int(generation_id)}"
+    connection.execute("set maintenance_work_mem = '256MB'")
+    row = connection.execute(
+        "select indexdef from pg_indexes where indexname = %s", [f"{name}_hnsw"]
+    ).fetchone()
+    assert row is not None  # every partition of at most 4,000 dimensions has one
+    connection.execute(sql.SQL("drop index {}").format(sql.Identifier(f"{name}_hnsw")))
+    copy_chunks(
+        connection,
+        generation_id,
+        (
+            (f"{i:05}", generation_id, collection, 1, "s", i, f"chunk {i}", "", i.to_bytes(4, "big"),
+             PgVector(point), 0, 1, 1, 1, None, None, [], [])
+            for i, point in enumerate(points)
+        ),
+    )  # fmt: skip
+    connection.execute(row[0])
+    connection.execute(sql.SQL("analyze {}").format(partition_name(generation_id)))
