@@ -29,7 +29,7 @@ from doc_rag.records import (
     Status,
     UsageStats,
 )
-from doc_rag.render import HOW_TO_WORK
+from doc_rag.render import HOW_TO_WORK, one_line
 from doc_rag.setting_values import collection_name_problem
 from doc_rag.settings import Settings
 from doc_rag.sources import walk
@@ -308,9 +308,9 @@ def _day(moment: datetime) -> str:
 
 
 def _unknown_document(source: str, collection: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(source, known, n=3, cutoff=0.5)
+    near = [one_line(name) for name in difflib.get_close_matches(source, known, n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(near)}?" if near else "list_documents() names those that are."
-    return f'document "{source}" is not in collection "{collection}"; {hint}'
+    return f'document "{one_line(source)}" is not in collection "{collection}"; {hint}'
 
 
 def _is_on_disk(root: str | None, source: str) -> bool:

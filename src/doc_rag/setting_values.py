@@ -136,13 +136,28 @@ def url(*schemes: str) -> Parser:
 def database_url(value: str, _: Context) -> Secret:
     if not value.startswith(("postgresql://", "postgres://")):
         raise ValueError("must begin with postgresql:// (user:password@host:port/database)")
+    # What a password spoils when it is not encoded would show up as a host or a database, also in messages.
+    parts = urlsplit(value)
+    if (
+        "@" in parts.path + parts.query
+        or parts.fragment
+        or any(c.isspace() for c in value)
+        or "@" in (parts.netloc.rpartition("@")[0])
+    ):
+        raise ValueError(
+            "has a character in its user or password that must be percent-encoded: blank is %20, # is %23, "
+            "/ is %2F, : is %3A, ? is %3F, @ is %40"
+        )
+    hosts_and_ports = parts.netloc.rpartition("@")[2]  # several of them, for a server that fails over
+    if any(not part.isdigit() for part in re.findall(r":([^,:\]]+)(?=,|$)", hosts_and_ports)):
+        raise ValueError("has a port that is no number; or encode the : / ? # @ of its password")
     return Secret(value)
 
 
 def collection(value: str, _: Context) -> str:
     problem = collection_name_problem(value)
     if problem:
-        raise ValueError(problem)
+        raise ValueError(f"cannot name a collection: {problem}")
     return value
 
 

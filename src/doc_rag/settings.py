@@ -7,6 +7,7 @@ written in `.env` is relative to that file's folder. An empty value counts as un
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 from collections.abc import Mapping
@@ -22,6 +23,8 @@ from doc_rag.setting_values import Context, Parser, Secret
 
 PROVIDERS = ("voyage", "azure-openai", "openai", "local")
 DEFAULT_COLLECTION = "project_docs"
+OTHER_NAMES = {"RAG_ENV_FILE", "RAG_TEST_DATABASE_URL"}
+"""Names of ours that are no settings: where the settings are, and which server the tests use."""
 MAX_STORED_DIMS = 16_000
 MIN_TOKEN_CHARS = 32
 
@@ -93,7 +96,10 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("RAG_EMBED_QUERY_PREFIX", "", parse.text, "put before each query, for models that want it"),
     Variable("RAG_EMBED_DOCUMENT_PREFIX", "", parse.text, "put before each chunk, for models that want it"),
     Variable(
-        "RAG_EMBED_LONG_INPUT", "average", parse.choice("average", "truncate"), "text over the model's limit"
+        "RAG_EMBED_LONG_INPUT",
+        "average",
+        parse.choice("average", "truncate"),
+        "text over the model's limit: average its parts, or truncate",
     ),
     Variable("VOYAGE_API_KEY", "", parse.secret, "key for voyage embeddings and reranking"),
     Variable("VOYAGE_BASE_URL", "", parse.url("http", "https"), "another address of the Voyage API"),
@@ -128,7 +134,7 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     Variable(
         "RAG_MAX_RESPONSE_CHARS",
-        "24000",
+        "48000",
         parse.integer(1_000, 1_000_000),
         "largest answer, its text and data together; bytes",
     ),
@@ -252,7 +258,12 @@ def load_settings(
     env_file = find_env_file(environ)
     try:
         written = dotenv_values(env_file, interpolate=False) if env_file else {}
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise SettingsError(
+            f"{env_file} cannot be read: {error.strerror or error}. Make it readable for this user, or name "
+            "another file in RAG_ENV_FILE."
+        ) from None
+    except UnicodeDecodeError as error:
         raise SettingsError(
             f"{env_file} cannot be read: {error}. Save it as UTF-8 text, or remove it."
         ) from None
@@ -295,9 +306,22 @@ def load_settings(
         values["collection"] = DEFAULT_COLLECTION
     if values["data_dir"] is None:
         values["data_dir"] = Path(_default_data_dir()).expanduser()
+    warnings += _unknown_names(environ, written)
     values["env_file"] = env_file
     values["warnings"] = tuple(warnings)
     return Settings(**{field.name: values[field.name] for field in fields(Settings)})
+
+
+def _unknown_names(environ: Mapping[str, str], written: Mapping[str, str | None]) -> list[str]:
+    """A warning for every RAG_ name that is no setting: most likely one that is misspelt."""
+    known = {variable.name for variable in VARIABLES} | OTHER_NAMES
+    unknown = sorted(name for name in {*environ, *written} if name.startswith("RAG_") and name not in known)
+    warnings = []
+    for name in unknown:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else "."
+        warnings.append(f"{name} is set, but no setting is called so{hint}")
+    return warnings
 
 
 def _problems_across(values: Mapping[str, Any]) -> list[str]:

@@ -150,3 +150,43 @@ def test_hosts_origins_and_networks_are_lists_and_checked() -> None:
 def test_a_refused_address_does_not_show_its_password() -> None:
     (told,) = problems(OPENAI_BASE_URL="ftp://user:hunter2@host/v1")
     assert "OPENAI_BASE_URL" in told and "hunter2" not in told
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://bob:s3cret word@h:5432/x",
+        "postgresql://bob:hunter2/w#rd@127.0.0.1:1/x",
+        "postgresql://bob:p@hunter2@127.0.0.1:1/x",
+        "postgresql://bob:hunter2@h:abc/x",
+    ],
+)
+def test_an_address_that_its_password_spoils_is_refused_without_showing_it(url: str) -> None:
+    (told,) = problems(RAG_DATABASE_URL=url)
+    assert told.startswith("RAG_DATABASE_URL (from the environment) has a ")
+    assert "hunter2" not in told and "s3cret" not in told
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql:///doc_rag?host=/var/run/postgresql",
+        "postgresql://u:p%40ss%20w%23rd@h:5432/x?sslmode=require",
+        "postgres://h1:5432,h2:5433/x?target_session_attrs=read-write",
+        "postgresql://u@[::1]:5432/x",
+        "postgresql://h/x",
+    ],
+)
+def test_addresses_of_every_form_are_taken(url: str) -> None:
+    database_url = load_settings(NO_FILE | {"RAG_DATABASE_URL": url}).database_url
+    assert database_url is not None and database_url.reveal() == url
+
+
+def test_a_misspelt_name_is_warned_of(tmp_path: Path) -> None:
+    env_file = tmp_path / ".env"
+    env_file.write_text("RAG_CHUNK_SIZ=5\nRAG_COLLECTION=x\nOTHER=1\n", encoding="utf-8")
+    settings = load_settings({"RAG_ENV_FILE": str(env_file), "RAG_ZZZ": "1"})
+    assert settings.warnings == (
+        "RAG_CHUNK_SIZ is set, but no setting is called so; did you mean RAG_CHUNK_SIZE?",
+        "RAG_ZZZ is set, but no setting is called so.",
+    )
