@@ -41,6 +41,7 @@ from doc_rag.usage import UsageRecorder
 REMOVE_WAIT_SECONDS = 5.0
 """How long `remove_document` waits for a run that is writing the collection."""
 MAX_LISTED = 10_000
+MAX_SHOWN_CHARS = 200
 
 OnProgress = Callable[[Progress], None]
 
@@ -294,7 +295,7 @@ class KnowledgeBase:
     def _check_name(collection: str | None) -> None:
         problem = collection_name_problem(collection) if collection is not None else None
         if problem:
-            raise UsageError(f"collection {collection!r}: {problem}.")
+            raise UsageError(f"collection {_shown(collection or '')!r}: {problem}.")
 
 
 def _in_words(summary: CollectionSummary, own: str) -> str:
@@ -307,10 +308,15 @@ def _day(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M %Z}"
 
 
+def _shown(name: str) -> str:
+    """What was asked for, as an error repeats it: a model can pass a whole document by mistake."""
+    return name if len(name) <= MAX_SHOWN_CHARS else f"{name[:MAX_SHOWN_CHARS]}..."
+
+
 def _unknown_document(source: str, collection: str, known: list[str]) -> str:
     near = [one_line(name) for name in difflib.get_close_matches(source, known, n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(near)}?" if near else "list_documents() names those that are."
-    return f'document "{one_line(source)}" is not in collection "{collection}"; {hint}'
+    return f'document "{one_line(_shown(source))}" is not in collection "{collection}"; {hint}'
 
 
 def _is_on_disk(root: str | None, source: str) -> bool:
