@@ -61,8 +61,10 @@ class Bodies:
             await self._pass_on(bytes(body), scope, receive, send)
 
     async def _too_large(self, scope: Scope, receive: Receive, send: Send) -> None:
-        error = f"A body has at most {self._max_bytes} bytes."
-        await refuse(scope, receive, send, 413, error, {"Connection": "close"})
+        # The connection stays open, and what still comes is thrown away (`http_protocol` bounds that): closed
+        # at once, it would be reset under a client that is still sending, which then never reads the reason.
+        error = f"A request has at most {self._max_bytes:,} bytes."
+        await _rpc_error(scope, receive, send, INVALID_REQUEST, error, 413)
 
     async def _pass_on(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -97,6 +99,8 @@ def is_message(parsed: Any) -> bool:
     return isinstance(parsed["method"], str) and isinstance(parsed.get("params", {}), dict)
 
 
-async def _rpc_error(scope: Scope, receive: Receive, send: Send, code: int, text: str) -> None:
+async def _rpc_error(
+    scope: Scope, receive: Receive, send: Send, code: int, text: str, status: int = 400
+) -> None:
     body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": text}}
-    await JSONResponse(body, 400)(scope, receive, send)
+    await JSONResponse(body, status)(scope, receive, send)
