@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from doc_rag.ahead import prepare_all, preparing
 from doc_rag.embed.base import Embedder
 from doc_rag.generations import difference, known_dimensions, wanted_settings
-from doc_rag.ingest import PREPARE_WORKERS, preparing
 from doc_rag.plan import plan_removals
-from doc_rag.prepare import Prepared, prepare_all
+from doc_rag.prepare import Prepared
 from doc_rag.records import Generation, GenerationSettings, IngestReport, Progress, Skip, Source
 from doc_rag.series import series_by_source
 from doc_rag.settings import Settings
@@ -72,7 +72,7 @@ def estimate(
         def prepared(source: Source) -> Prepared:
             return preparer.prepare(source, series.get(source.name))
 
-        for outcome in prepare_all(prepared, found.sources, workers=PREPARE_WORKERS):
+        for outcome in prepare_all(prepared, found.sources):
             done += 1
             on_progress(Progress("count", done, len(found.sources), outcome.source))
             _count_outcome(count, outcome, states)

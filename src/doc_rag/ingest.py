@@ -7,18 +7,19 @@ inside a transaction. The connection that holds the collection's lock does all t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import psycopg
 
+from doc_rag.ahead import prepare_all, preparing
 from doc_rag.embed.base import Embedder, Stopped
 from doc_rag.errors import DatabaseUnavailable, EmbeddingError, IngestFailed, Interrupted, MissingKeyError
-from doc_rag.extract import Extractor
-from doc_rag.generations import difference, known_dimensions, skip_conditions, wanted_settings
+from doc_rag.generations import difference, known_dimensions, wanted_settings
 from doc_rag.plan import plan_removals
-from doc_rag.prepare import Prepared, Preparer, prepare_all
+from doc_rag.prepare import Prepared, Preparer
 from doc_rag.records import (
     Generation,
     GenerationSettings,
@@ -38,7 +39,6 @@ from doc_rag.store.pool import Connection, Database
 from doc_rag.store.writing import Writer, writing
 from doc_rag.storing import Storing
 
-PREPARE_WORKERS = 2
 BEAT_SECONDS = 5.0
 GO_ON = "What was stored stays; run again to go on from there."
 
@@ -117,12 +117,12 @@ def ingest(
     except (EmbeddingError, MissingKeyError, DatabaseUnavailable) as error:
         if run is None:
             raise
-        raise IngestFailed(f"{error} {GO_ON}", report()) from error
+        raise IngestFailed(f"{error} {GO_ON}", replace(report(), failed=True)) from error
     except psycopg.Error as error:
         if run is None:
             raise
         reason = f"{database.describe()} refused a statement: {str(error).splitlines()[0]}."
-        raise IngestFailed(f"{reason} {GO_ON}", report()) from error
+        raise IngestFailed(f"{reason} {GO_ON}", replace(report(), failed=True)) from error
     return report()
 
 
@@ -148,6 +148,7 @@ class _Run:
         self.stopped = stopped
         self.tally = _Tally(skips=list(found.skips))
         self.rebuilt: str | None = None
+        self.unfinished_rebuild = False
         self.last_beat = 0.0
 
     @property
@@ -189,6 +190,7 @@ class _Run:
         if live and live.settings == wanted and not self.options.rebuild:
             if building and not building.forced:
                 catalog.retire_building(self.connection, collection_id)
+            self.unfinished_rebuild = bool(building and building.forced)
             return live
         if live:
             self.rebuilt = "asked for" if live.settings == wanted else difference(live.settings, wanted)
@@ -229,32 +231,37 @@ class _Run:
             self.tally.texts_reused = storing.texts_reused
 
     def _store_each(self, storing: Storing, preparer: Preparer, sources: Sequence[Source]) -> None:
-        prepared = prepare_all(preparer.prepare, sources, workers=PREPARE_WORKERS)
-        try:
-            for outcome in prepared:
+        with closing(prepare_all(preparer.prepare, sources)) as outcomes:
+            for outcome in outcomes:
                 self._check_stopped()
                 if self._needs_storing(outcome):
                     storing.add((outcome,))
-        finally:
-            prepared.close()
 
     def _store_series(
         self, storing: Storing, preparer: Preparer, series: Mapping[str, Sequence[Member]]
     ) -> None:
         """Each dated series as one unit, wholly anew where any of its documents changed, came or went."""
         sources = {source.name: source for source in self.found.sources}
-        for key, members in series.items():
-            self._check_stopped()
-            files = [sources[member.source] for member in members]
-            outcomes = [preparer.prepare(file, key) for file in files]
-            stored = {name for name, state in preparer.states.items() if state.series == key}
-            if stored <= {file.name for file in files} and not any(o.document for o in outcomes):
-                for outcome in outcomes:
-                    self._needs_storing(outcome)
-                continue
-            outcomes = [preparer.prepare(file, key, again=True) for file in files]
-            changed = [outcome for outcome in outcomes if self._needs_storing(outcome)]
-            storing.add(shared_out(changed))
+        keys = {member.source: key for key, members in series.items() for member in members}
+        stored: dict[str, set[str]] = {}
+        for name, state in preparer.states.items():
+            stored.setdefault(state.series or "", set()).add(name)
+        files = [sources[name] for name in keys]
+        with closing(prepare_all(lambda file: preparer.prepare(file, keys[file.name]), files)) as outcomes:
+            for key, members in series.items():
+                self._check_stopped()
+                prepared = list(islice(outcomes, len(members)))
+                gone = stored.get(key, set()) - {member.source for member in members}
+                if gone or any(outcome.document for outcome in prepared):
+                    prepared = [
+                        preparer.prepare(sources[outcome.source], key, again=True)
+                        if outcome.unchanged
+                        else outcome
+                        for outcome in prepared
+                    ]
+                changed = [outcome for outcome in prepared if self._needs_storing(outcome)]
+                if changed:
+                    storing.add(shared_out(changed))
 
     def _needs_storing(self, outcome: Prepared) -> bool:
         """Count a file's outcome; True where it has a new version to store."""
@@ -359,26 +366,7 @@ class _Run:
             tokens=tokens,
             held_removals=tally.held,
             rebuilt=self.rebuilt,
+            unfinished_rebuild=self.unfinished_rebuild,
             interrupted=tally.interrupted,
             seconds=seconds,
-        )
-
-
-@contextmanager
-def preparing(
-    settings: Settings, embedder: Embedder, target: Generation, states: Mapping[str, StoredState]
-) -> Iterator[Preparer]:
-    """What prepares files for the target generation, with the extraction workers it needs."""
-    with Extractor(
-        pdf_timeout_seconds=settings.pdf_timeout_seconds,
-        pdf_memory_mb=settings.pdf_memory_mb,
-        workers=PREPARE_WORKERS,
-    ) as extractor:
-        yield Preparer(
-            extractor,
-            embedder,
-            target.settings,
-            skip_conditions(settings),
-            settings.max_file_mb * 1_000_000,
-            states,
         )

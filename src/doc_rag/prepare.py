@@ -7,9 +7,7 @@ touches no database.
 from __future__ import annotations
 
 import hashlib
-from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 
@@ -22,9 +20,6 @@ from doc_rag.records import Chunk, GenerationSettings, ModelIdentity, Skip, Sour
 from doc_rag.sources import date_in_name, read_source
 from doc_rag.store.documents import NewDocument, StoredState
 from doc_rag.store.repeats import NewRepeat
-
-AHEAD_PER_WORKER = 4
-"""How many files may be read ahead of the writer, a worker: what bounds the memory of a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,21 +138,3 @@ class Preparer:
             for i in range(len(chunks))
         ]
         return replace(prepared, embed_keys=keys)
-
-
-def prepare_all(
-    prepare: Callable[[Source], Prepared], sources: Sequence[Source], *, workers: int
-) -> Generator[Prepared, None, None]:
-    """Prepare files in `workers` threads, a bounded number ahead of the consumer, in the order of `sources`."""
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="prepare")
-    waiting: deque[Future[Prepared]] = deque()
-    remaining = iter(sources)
-    try:
-        for source in remaining:
-            waiting.append(pool.submit(prepare, source))
-            if len(waiting) >= workers * AHEAD_PER_WORKER:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)

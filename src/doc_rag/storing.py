@@ -17,12 +17,15 @@ from doc_rag.embed.base import Embedder, Stopped
 from doc_rag.prepare import Prepared
 from doc_rag.records import Generation, Vector
 from doc_rag.store import catalog, documents, embeddings
-from doc_rag.store.documents import NewChunks, NewDocument, StoredDocument
+from doc_rag.store.documents import NewChunks, StoredDocument, Version
 from doc_rag.store.pool import Connection
 
 WINDOW_TEXTS = 512
 """Chunks gathered from one or more units before they are looked up and embedded together."""
 WINDOW_DOCUMENTS = 256
+
+REFUSED = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded)
+"""What Postgres says of a document that it cannot hold; anything else is no fault of the document's."""
 
 Unit = tuple[Prepared, ...]
 
@@ -101,19 +104,32 @@ class Storing:
 
     def _store_complete(self, waiting: Sequence[Unit], vectors: dict[bytes, Vector]) -> list[Unit]:
         """Store the units whose vectors are all there; return the others."""
-        left = []
+        complete: list[Unit] = []
+        left: list[Unit] = []
         for unit in waiting:
-            if all(key in vectors for prepared in unit for key in prepared.embed_keys):
-                self._store(unit, vectors)
-            else:
-                left.append(unit)
+            whole = all(key in vectors for prepared in unit for key in prepared.embed_keys)
+            (complete if whole else left).append(unit)
+        if complete:
+            self._store(complete, vectors)
         return left
 
-    def _store(self, unit: Unit, vectors: dict[bytes, Vector]) -> None:
+    def _store(self, units: Sequence[Unit], vectors: dict[bytes, Vector]) -> None:
+        versions = [[_new_version(prepared, vectors) for prepared in unit] for unit in units]
         try:
-            versions = [_new_version(prepared, vectors) for prepared in unit]
-            documents.replace_all(self.connection, self.generation, versions, self._known)
-        except (psycopg.DataError, psycopg.errors.ProgramLimitExceeded) as error:
+            documents.replace_each(self.connection, self.generation, versions, self._known)
+        except REFUSED:
+            # One of them; which, and what was stored before it, shows when they go in one by one.
+            for unit, version in zip(units, versions, strict=True):
+                self._store_alone(unit, version)
+            return
+        for unit in units:
+            for prepared in unit:
+                self.on_stored(prepared)
+
+    def _store_alone(self, unit: Unit, versions: Sequence[Version]) -> None:
+        try:
+            documents.replace_together(self.connection, self.generation, versions)
+        except REFUSED as error:
             for prepared in unit:
                 self.on_refused(prepared, f"the database refused it: {' '.join(str(error).split())}")
             return
@@ -121,7 +137,7 @@ class Storing:
             self.on_stored(prepared)
 
 
-def _new_version(prepared: Prepared, vectors: dict[bytes, Vector]) -> tuple[NewDocument, NewChunks | None]:
+def _new_version(prepared: Prepared, vectors: dict[bytes, Vector]) -> Version:
     assert prepared.document is not None  # only those with a new version are in a unit
     if not prepared.chunks and not prepared.repeats:
         return prepared.document, None

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psycopg
 import pytest
 
-from doc_rag import storing
-from doc_rag.records import Progress
+from doc_rag import ahead, storing
+from doc_rag.embed.base import Stopped
+from doc_rag.prepare import Prepared
+from doc_rag.records import Chunk, EmbeddedBatch, ModelIdentity, Progress, Vector
 from doc_rag.service import KnowledgeBase
 from doc_rag.store import catalog, embeddings
+from doc_rag.store.documents import NewDocument
 from doc_rag.store.pool import Database
 from doc_rag.store.writing import writing
 from tests.conftest import MakeSettings
@@ -146,6 +151,8 @@ def test_a_rebuild_that_misses_a_live_document_is_not_switched_to(
         write(docs, **{f"{i:02}": f"About the {word}."})
     make_kb().reindex_docs()
     monkeypatch.setattr(storing, "WINDOW_DOCUMENTS", 1)
+    monkeypatch.setattr(ahead, "AHEAD_FILES", 1)
+    monkeypatch.setattr(ahead, "BATCH_FILES", 1)
     last = docs / f"{len(WORDS) - 1:02}.md"
     kb = make_kb(RAG_CHUNK_SIZE="400")
     report = kb.reindex_docs(progress=_once("index", last.unlink))
@@ -210,3 +217,61 @@ def test_a_file_from_beyond_the_year_2262_is_indexed_and_not_stale(make_kb: Make
     assert kb.reindex_docs().unchanged == 1
     staleness = kb.staleness()
     assert staleness is not None and not staleness.is_stale
+
+
+def test_a_document_that_postgres_refuses_costs_itself_and_none_of_its_window(database: Database) -> None:
+    generation = make_collection(database, "c")
+    stored: list[str] = []
+    refused: list[str] = []
+    with writing(database, "c", "test") as writer:
+        window = storing.Storing(
+            writer.connection,
+            generation,
+            _OneVector(),
+            lambda: False,
+            lambda prepared: stored.append(prepared.source),
+            lambda prepared, reason: refused.append(f"{prepared.source}: {reason}"),
+            lambda prepared: None,
+        )
+        for i in range(6):
+            window.add((_prepared(f"{i}.md", pages=2**40 if i == 3 else None),))
+        window.flush()
+        written = writer.connection.execute("select source from doc_chunks order by 1").fetchall()
+    assert [name for (name,) in written] == ["0.md", "1.md", "2.md", "4.md", "5.md"]
+    assert sorted(stored) == ["0.md", "1.md", "2.md", "4.md", "5.md"]
+    assert [each.split(":")[0] for each in refused] == ["3.md"]
+    assert "out of range" in refused[0]
+
+
+def _prepared(name: str, pages: int | None) -> Prepared:
+    """A document of one chunk, as it comes from the disk."""
+    text = f"The text of {name}."
+    document = NewDocument(name, name.encode(), "indexed", name.encode() * 8, 1, 1, text=text, pages=pages)
+    key = hashlib.sha256(name.encode()).digest()
+    return Prepared(name, document, [Chunk(0, text, 0, len(text), 1, 1)], [""], [key])
+
+
+class _OneVector:
+    """Every text has the same vector, of as many dimensions as the collections of these tests."""
+
+    identity = ModelIdentity("local", "", "test-model")
+    dimensions = SETTINGS.dims
+    document_prefix = ""
+    max_input_tokens = 100
+
+    def require_key(self) -> None:
+        """There is none."""
+
+    def count_tokens(self, text: str) -> int:
+        return len(text)
+
+    def resolve_dimensions(self) -> int:
+        return self.dimensions
+
+    def embed_documents(
+        self, texts: Sequence[str], stopped: Stopped = lambda: False
+    ) -> Generator[EmbeddedBatch, None, None]:
+        yield EmbeddedBatch(tuple(range(len(texts))), np.ones((len(texts), self.dimensions), np.float32))
+
+    def embed_query(self, text: str) -> Vector:
+        return np.ones(self.dimensions, np.float32)

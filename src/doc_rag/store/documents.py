@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import date
 from itertools import accumulate
 from typing import Any
 
+import psycopg
 from pgvector import Vector as PgVector
 from psycopg.rows import class_row
 
@@ -86,6 +86,10 @@ class NewChunks:
         return self.also_on[i] if self.also_on else ()
 
 
+Version = tuple[NewDocument, NewChunks | None]
+"""A document as it is to be stored; without chunks where it is skipped."""
+
+
 def states(connection: Connection, generation_id: int) -> dict[str, StoredState]:
     """Every document of a generation by its source."""
     rows = connection.execute(query("document_states"), {"generation_id": generation_id})
@@ -114,44 +118,66 @@ def stored(
 
 
 def replace(
-    connection: Connection,
-    generation: Generation,
-    document: NewDocument,
-    new: NewChunks | None,
-    known: Mapping[str, StoredDocument] | None = None,
+    connection: Connection, generation: Generation, document: NewDocument, new: NewChunks | None
 ) -> None:
     """Put a document's new version in place of the old, with the collection's next revision, in one transaction.
 
     A chunk whose text, place and context are as before keeps its row and its id: rewriting it would
-    leave dead tuples in the HNSW index for nothing. `known` is what `stored` gave, under the write lock,
-    for this document among others.
+    leave dead tuples in the HNSW index for nothing.
     """
-    replace_all(connection, generation, [(document, new)], known)
+    replace_together(connection, generation, [(document, new)])
 
 
-def replace_all(
+def replace_together(connection: Connection, generation: Generation, versions: Sequence[Version]) -> None:
+    """`replace` several documents that share chunks, in order of date, in one transaction."""
+    known = stored(connection, generation, [document.source for document, _ in versions])
+    with connection.transaction():
+        _replace(connection, generation, versions, known)
+
+
+def replace_each(
     connection: Connection,
     generation: Generation,
-    versions: Sequence[tuple[NewDocument, NewChunks | None]],
-    known: Mapping[str, StoredDocument] | None = None,
+    units: Sequence[Sequence[Version]],
+    known: Mapping[str, StoredDocument],
 ) -> None:
-    """`replace` several documents that share chunks, in order of date, in one transaction."""
+    """`replace_together` each unit, a transaction each, without waiting for the one before: one round trip in all.
+
+    `known` is what `stored` gave for all of them, under the write lock.
+
+    Raises:
+        psycopg.Error: a unit was refused. Those before it are stored, it and those after it are not.
+    """
+    try:
+        with connection.pipeline():
+            for versions in units:
+                # Statements of our own: `connection.transaction()` would wait for each commit.
+                connection.execute("begin")
+                _replace(connection, generation, versions, known)
+                connection.execute("commit")
+    except psycopg.Error:
+        if not connection.broken:
+            connection.rollback()
+        raise
+
+
+def _replace(
+    connection: Connection,
+    generation: Generation,
+    versions: Sequence[Version],
+    known: Mapping[str, StoredDocument],
+) -> None:
     sources = [document.source for document, _ in versions]
-    if known is None:
-        known = stored(connection, generation, sources)
     before = [known[source] for source in sources if source in known]
-    if len(versions) == 1 and not versions[0][0].series and not any(old.in_series for old in before):
-        document, new = versions[0]
-        _write(connection, generation, document, new, known.get(document.source))
-        return
-    with connection.transaction():
+    shares = any(document.series for document, _ in versions) or any(old.in_series for old in before)
+    if shares:
         # First nobody repeats anything: then no chunk changes hands on the way, and its row can stay.
         repeats.release(connection, generation, [old.id for old in before])
-        released = stored(connection, generation, sources)
-        for document, new in versions:
-            document_id = _write(connection, generation, document, new, released.get(document.source))
-            if new:
-                repeats.add(connection, generation, document_id, new.repeats)
+        known = stored(connection, generation, sources)
+    for document, new in versions:
+        _write(connection, generation, document, new, known.get(document.source))
+        if new and new.repeats:
+            repeats.add(connection, generation, document.source, new.repeats)
 
 
 def _write(
@@ -160,12 +186,9 @@ def _write(
     document: NewDocument,
     new: NewChunks | None,
     old: StoredDocument | None,
-) -> int:
-    """Store a version by one statement, which is a transaction of its own; by more in one, where they are needed."""
+) -> None:
+    """Send the statements that store a version: one for most, which needs no answer from any before it."""
     fresh, stale, redated = _compared(new, old)
-    first, *more = [fresh[i : i + CHUNKS_A_STATEMENT] for i in range(0, len(fresh), CHUNKS_A_STATEMENT)] or [
-        []
-    ]
     row = {name: getattr(document, name) for name in NewDocument.__dataclass_fields__} | {
         "generation_id": generation.id,
         "collection_id": generation.collection_id,
@@ -175,18 +198,14 @@ def _write(
         "stored_id": old.id if old else None,
         "stale": stale,
     }
-    with connection.transaction() if more or redated else nullcontext():
-        parameters = row | chunk_rows(new, first)
-        answer = connection.execute(on_partition("document_store", generation.id), parameters).fetchone()
-        assert answer is not None  # an upsert with "returning" has one
-        for positions in more:
-            parameters = row | {"document_id": answer[0]} | chunk_rows(new, positions)
-            connection.execute(on_partition("chunks_add", generation.id), parameters)
-        for chunk_id, also_on in redated:
-            connection.execute(
-                on_partition("chunk_also_on", generation.id), {"id": chunk_id, "also_on": list(also_on)}
-            )
-    return int(answer[0])
+    for start in range(0, max(1, len(fresh)), CHUNKS_A_STATEMENT):
+        name = "chunks_add" if start else "document_store"
+        parameters = row | chunk_rows(new, fresh[start : start + CHUNKS_A_STATEMENT])
+        connection.execute(on_partition(name, generation.id), parameters)
+    for chunk_id, also_on in redated:
+        connection.execute(
+            on_partition("chunk_also_on", generation.id), {"id": chunk_id, "also_on": list(also_on)}
+        )
 
 
 def _compared(
@@ -277,13 +296,13 @@ def delete(connection: Connection, generation: Generation, source: str) -> int |
 
 def listing(
     connection: Connection, name: str | None, *, limit: int, offset: int
-) -> tuple[tuple[tuple[str, DocumentRecord], ...], int]:
-    """A page of (collection, document), sorted, of one collection or of all; and how many there are in all."""
+) -> tuple[tuple[tuple[str, DocumentRecord], ...], int, int]:
+    """A page of (collection, document), sorted, of one collection or of all; how many in all, and how many skipped."""
     parameters = {"name": name, "limit": limit, "offset": offset}
     with connection.cursor(row_factory=class_row(_Listed)) as cursor:
         rows = cursor.execute(query("documents_list"), parameters).fetchall()
-    count = connection.execute(query("documents_count"), {"name": name}).fetchone()
-    return tuple((row.collection, row.record()) for row in rows), int(count[0]) if count else 0
+    total, skipped = connection.execute(query("documents_count"), {"name": name}).fetchone() or (0, 0)
+    return tuple((row.collection, row.record()) for row in rows), int(total), int(skipped)
 
 
 def sources(connection: Connection, name: str) -> list[str]:

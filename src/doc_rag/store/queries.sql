@@ -31,11 +31,18 @@ select c.name, g.provider, g.endpoint, g.model, g.dims, g.chunk_size_chars, g.ch
        count(d.id) filter (where d.status = 'skipped') as skipped,
        coalesce(sum(d.chunk_count), 0)::bigint as chunks,
        c.pending_removals, c.revision,
-       exists (select from generations b where b.collection_id = c.id and b.state = 'building') as rebuilding
+       coalesce(b.is_locked, false) as rebuilding, coalesce(not b.is_locked, false) as rebuild_unfinished
   from collections c
   join generations g on g.id = c.live_generation_id
   left join documents d on d.generation_id = g.id
- group by c.id, g.id
+  -- Who builds holds the collection's write lock (store/writing.py), whose key this is.
+  left join lateral (
+    select exists (select from pg_locks l where l.locktype = 'advisory' and l.granted and l.objsubid = 2
+                    and l.classid = %(write_lock_class)s and l.objid = c.id
+                    and l.database = (select oid from pg_database where datname = current_database())) as is_locked
+      from generations where collection_id = c.id and state = 'building'
+  ) b on true
+ group by c.id, g.id, b.is_locked
  order by c.name
 
 -- generation_columns: a generation as recorded, by its state
@@ -113,7 +120,8 @@ select c.name as collection, d.source, d.status, d.skip_reason as reason, d.cont
  limit %(limit)s offset %(offset)s
 
 -- documents_count: how many list_documents has in all
-select count(*) from documents d join collections c on c.live_generation_id = d.generation_id
+select count(*), count(*) filter (where d.status = 'skipped')
+  from documents d join collections c on c.live_generation_id = d.generation_id
  where %(name)s::text is null or c.name = %(name)s
 
 -- document_sources: the names in a collection, for near matches
@@ -147,7 +155,8 @@ select id from document
 
 -- chunks_add: further chunks of a document, in the transaction that stores it
 insert into {partition} ({chunk_columns}) select {chunk_values}
-  from (select %(document_id)s::bigint as id) document cross join {chunk_rows}
+  from documents document cross join {chunk_rows}
+ where document.generation_id = %(generation_id)s and document.source = %(source)s
 
 -- revised: a new revision of the collection, with the write it belongs to; what is built beside the index is none
 revised as (
@@ -232,13 +241,14 @@ update documents d set chunk_count = d.chunk_count + n.chunks
 -- repeats_add: chunks that earlier documents of the series hold
 insert into chunk_repeats (document_id, chunk_index, chunk_id, char_start, char_end, line_start, line_end,
                            page_start, page_end)
-select %(document_id)s, n.chunk_index, c.id, n.char_start, n.char_end, n.line_start, n.line_end, n.page_start, n.page_end
+select d.id, n.chunk_index, c.id, n.char_start, n.char_end, n.line_start, n.line_end, n.page_start, n.page_end
   from unnest(%(chunk_indexes)b::int4[], %(char_starts)b::int4[], %(char_ends)b::int4[], %(line_starts)b::int4[],
               %(line_ends)b::int4[], %(page_starts)b::int4[], %(page_ends)b::int4[], %(holders)b::text[],
               %(holder_indexes)b::int4[])
        as n(chunk_index, char_start, char_end, line_start, line_end, page_start, page_end, holder, holder_index)
-  join documents d on d.generation_id = %(generation_id)s and d.source = n.holder
-  join {partition} c on c.document_id = d.id and c.chunk_index = n.holder_index
+  join documents h on h.generation_id = %(generation_id)s and h.source = n.holder
+  join {partition} c on c.document_id = h.id and c.chunk_index = n.holder_index
+  join documents d on d.generation_id = %(generation_id)s and d.source = %(source)s
 
 -- document_in: a document's id, and whether it may share chunks with others
 select id, series is not null from documents where generation_id = %(generation_id)s and source = %(source)s

@@ -30,18 +30,14 @@ def release(connection: Connection, generation: Generation, document_ids: Sequen
     connection.execute(on_partition("repeats_hand_over", generation.id), parameters)
 
 
-def add(
-    connection: Connection, generation: Generation, document_id: int, repeats: Sequence[NewRepeat]
-) -> None:
-    """Note what a document repeats; the holders are stored already, in the same transaction."""
-    if not repeats:
-        return
+def add(connection: Connection, generation: Generation, source: str, repeats: Sequence[NewRepeat]) -> None:
+    """Note what the document `source` repeats; it and the holders are stored already, in the same transaction."""
     chunks = [repeat.chunk for repeat in repeats]
     connection.execute(
         on_partition("repeats_add", generation.id),
         {
-            "document_id": document_id,
             "generation_id": generation.id,
+            "source": source,
             "chunk_indexes": [chunk.index for chunk in chunks],
             "char_starts": [chunk.char_start for chunk in chunks],
             "char_ends": [chunk.char_end for chunk in chunks],

@@ -19,8 +19,6 @@ from doc_rag.store.queries import query
 
 log = logging.getLogger(__name__)
 
-WRITE_LOCK_CLASS = 0x7261676D
-"""First half of the advisory lock's key ("ragm"); the second is the collection's id."""
 POLL_SECONDS = 0.2
 
 
@@ -61,6 +59,9 @@ def writing(
             if stopped() or time.monotonic() >= deadline:
                 raise CollectionBusy(_who_holds(connection, collection, collection_id))
             time.sleep(POLL_SECONDS)
+        # A crash of the server may take the last half second of commits with it, none of them in part, and the
+        # next run stores those documents again. A disk that confirms each would hold up every document.
+        connection.execute("set synchronous_commit = off")
         connection.execute(query("jobs_lost"), {"collection_id": collection_id})
         row = connection.execute(
             query("job_start"),
@@ -78,7 +79,7 @@ def writing(
 
 def _try_lock(connection: Connection, collection_id: int) -> bool:
     row = connection.execute(
-        "select pg_try_advisory_lock(%s, %s)", [WRITE_LOCK_CLASS, collection_id]
+        "select pg_try_advisory_lock(%s, %s)", [catalog.WRITE_LOCK_CLASS, collection_id]
     ).fetchone()
     return bool(row and row[0])
 
@@ -94,6 +95,8 @@ def _note_failure(writer: Writer, error: BaseException) -> None:
 
 
 def _finish(writer: Writer, state: str, error: str | None) -> None:
+    # This commit is waited for as the server is set to, and with it all those before.
+    writer.connection.execute("reset synchronous_commit")
     writer.connection.execute(query("job_finish"), {"job_id": writer.job_id, "state": state, "error": error})
 
 
