@@ -61,7 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Carry out a parsed command, and turn every foreseen error into one line and an exit code."""
     command: Callable[[argparse.Namespace], int] = arguments.command
     try:
-        return command(arguments)
+        code = command(arguments)
+        sys.stdout.flush()  # here, where a full disk is still one line
+        return code
     except (SettingsError, UsageError) as error:
         print(f"doc-rag: {error}", file=sys.stderr)
         return BAD_USAGE
@@ -71,6 +73,9 @@ def run(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:
         # Whoever read our output has gone (head, less): nothing is left to say, nor anybody to say it to.
         sys.stderr.close()
+        return FAILED
+    except OSError as error:
+        print(f"doc-rag: {error.strerror or error}.", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         print("doc-rag: interrupted.", file=sys.stderr)
@@ -159,7 +164,14 @@ def _add_serve_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _settings(overrides: dict[str, str | None]) -> Settings:
-    """The settings with what the command line says, and their warnings on stderr."""
+    """The settings with what the command line says, and their warnings on stderr.
+
+    Raises:
+        UsageError: an option was given without a value; the environment's would be a surprise.
+    """
+    for name, value in overrides.items():
+        if value is not None and not value.strip():
+            raise UsageError(f"an option was given an empty value, which {name} cannot be.")
     settings = load_settings(overrides={name: value for name, value in overrides.items() if value})
     _set_up_logging(settings)
     for warning in settings.warnings:
@@ -254,6 +266,8 @@ def _serve(arguments: argparse.Namespace) -> int:
     from doc_rag.serve import run_http, run_stdio
 
     if arguments.transport == "stdio":
+        if sys.stdin.isatty():
+            print("doc-rag: waiting for an MCP client on standard input; Ctrl-C ends it.", file=sys.stderr)
         return run_stdio(settings)
     return run_http(settings, arguments.host, settings.port)
 
@@ -277,7 +291,7 @@ def _stopping() -> Iterator[threading.Event]:
         for each in signals:
             signal.signal(each, signal.SIG_DFL)
         asked.set()
-        logging.getLogger(__name__).warning("stopping after the document in hand; once more to stop at once")
+        logging.getLogger(__name__).warning("stopping at the next safe point; once more to stop at once")
 
     for number in signals:
         signal.signal(number, ask)

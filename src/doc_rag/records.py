@@ -212,6 +212,9 @@ class CollectionSummary:
     pending_removals: int
     revision: int
     rebuilding: bool
+    """A new generation is being built beside the live one at this moment."""
+    rebuild_unfinished: bool
+    """One was begun and is nobody's work now: the run was stopped or killed."""
 
 
 # --- search ---------------------------------------------------------------------------------------
@@ -332,6 +335,10 @@ class IngestReport:
     """Why every document was embedded again, None where it was not."""
     dry_run: bool = False
     interrupted: bool = False
+    failed: bool = False
+    """A provider or the database gave up before the end."""
+    unfinished_rebuild: bool = False
+    """A rebuild that was asked for before is not finished, and this run was none that goes on with it."""
     seconds: float = 0.0
 
 
@@ -419,3 +426,5 @@ class DocumentList:
     total: int
     staleness: Staleness | None = None
     last_ingest_at: dict[str, datetime | None] = field(default_factory=dict)
+    skipped: int = 0
+    """How many of `total` could not be read."""

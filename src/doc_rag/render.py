@@ -201,9 +201,9 @@ def documents_head(listing: DocumentList) -> str:
         lines.append(
             f"and {len(listing.collections) - MAX_COLLECTIONS:,} more collections -- list_collections()"
         )
-    lines.insert(
-        0, f"{plural(listing.total, 'document')} in {plural(len(listing.collections), 'collection')}."
-    )
+    unread = f", {listing.skipped:,} of them could not be read" if listing.skipped else ""
+    where = plural(len(listing.collections), "collection")
+    lines.insert(0, f"{plural(listing.total, 'document')} in {where}{unread}.")
     stale = staleness_line(listing.staleness)
     return "\n".join([*lines, stale] if stale else lines)
 
@@ -247,6 +247,11 @@ def collection_text(summary: CollectionSummary) -> str:
         )
     if summary.rebuilding:
         lines.append("    being rebuilt; queries are answered from the index as it was")
+    if summary.rebuild_unfinished:
+        lines.append(
+            "    a rebuild was begun and not finished; queries are answered from the index as it was"
+            " -- reindex_docs(force_rebuild=true) goes on with it"
+        )
     return "\n".join(lines)
 
 
@@ -260,28 +265,49 @@ def next_step(report: IngestReport) -> str | None:
     return "reindex_docs()" if report.interrupted else None
 
 
-def reindex_head(report: IngestReport) -> str:
-    """`3 new, 1 changed, 0 removed, 12 unchanged, 2 skipped` and what is left to do."""
+def reindex_head(report: IngestReport, *, as_commands: bool = False) -> str:
+    """`3 new, 1 changed, 0 removed, 12 unchanged, 2 skipped` and what is left to do.
+
+    `as_commands` names the command that a person would run in place of the tool's call.
+    """
+    would = "would be " if report.dry_run else ""
     lines = [
         f"{one_line(report.collection)}: {report.new:,} new, {report.changed:,} changed, "
         f"{report.removed:,} removed, {report.unchanged:,} unchanged, {len(report.skips):,} skipped "
         f"in {report.seconds:.1f} s.",
-        f"{plural(report.chunks_stored, 'chunk')} stored; {plural(report.texts_embedded, 'text')} embedded "
-        f"({plural(report.tokens, 'token')}{_cost(report)}), {report.texts_reused:,} reused.",
+        f"{plural(report.chunks_stored, 'chunk')} {would}stored; {plural(report.texts_embedded, 'text')} "
+        f"{would}embedded ({plural(report.tokens, 'token')}{_cost(report)}), {report.texts_reused:,} reused.",
     ]
     if report.rebuilt:
-        lines.append(f"Everything was embedded again: {one_line(report.rebuilt)}")
+        lines.append(f"{_how_rebuilt(report)}: {one_line(report.rebuilt, 1_000)}")
+    if report.unfinished_rebuild:
+        call = "doc-rag ingest --rebuild" if as_commands else "reindex_docs(force_rebuild=true)"
+        lines.append(f"! A rebuild that was begun before is not finished; {call} goes on with it.")
     if report.interrupted:
-        lines.append("! Stopped before the end; what is listed above is stored. Go on with reindex_docs().")
+        call = "doc-rag ingest" if as_commands else "reindex_docs()"
+        lines.append(f"! Stopped before the end; what is listed above is stored. Go on with {call}.")
     if report.held_removals:
         names = ", ".join(one_line(name, 80) for name in report.held_removals[:5])
         more = len(report.held_removals) - 5
+        call = (
+            "doc-rag ingest --confirm-large-removal"
+            if as_commands
+            else "reindex_docs(confirm_large_removal=true)"
+        )
         lines.append(
             f"! {plural(len(report.held_removals), 'document')} gone from the folder kept in the index, because "
             f"that is a large share of it: {names}{f' and {more:,} more' if more > 0 else ''}. If they are meant "
-            "to go: reindex_docs(confirm_large_removal=true). If a disk or folder is missing, bring it back."
+            f"to go: {call}. If a disk or folder is missing, bring it back."
         )
     return "\n".join(lines)
+
+
+def _how_rebuilt(report: IngestReport) -> str:
+    if report.dry_run:
+        return "Everything would be embedded again"
+    if report.interrupted or report.failed:
+        return "The rebuild is not finished, and the old index stays in use"
+    return "Everything was embedded again"
 
 
 def _cost(report: IngestReport) -> str:
@@ -296,7 +322,7 @@ def reason_line(kind: str, source: str, reason: str) -> str:
 
 def render_ingest_report(report: IngestReport) -> str:
     """The whole report for a person: the summary, every skip and warning with its reason, the database."""
-    lines = [f"{one_line(report.database)}", reindex_head(report)]
+    lines = [f"{one_line(report.database)}", reindex_head(report, as_commands=True)]
     if report.dry_run:
         lines.insert(0, "Dry run: nothing was stored or sent; this is what a run would do.")
     lines += [reason_line("skipped", skip.source, skip.reason) for skip in report.skips]

@@ -128,6 +128,7 @@ def documents_response(listing: DocumentList, limit_bytes: int) -> Response:
     base = tool_schemas.DocumentsResult(
         collections=list(listing.collections[: render.MAX_COLLECTIONS]),
         total=listing.total,
+        skipped=listing.skipped,
         documents=[],
         staleness=stale,
         last_reindexed=dict(list(listing.last_ingest_at.items())[: render.MAX_COLLECTIONS]),

@@ -15,6 +15,7 @@ from doc_rag.embed import make_embedder
 from doc_rag.embed.base import Embedder
 from doc_rag.errors import DocRagError, DocumentNotFound, UsageError
 from doc_rag.estimate import estimate
+from doc_rag.generations import difference, known_dimensions, wanted_settings
 from doc_rag.ingest import IngestOptions, ingest
 from doc_rag.prices import price_usd
 from doc_rag.records import (
@@ -113,7 +114,7 @@ class KnowledgeBase:
         with self.database.snapshot() as connection:
             if name is not None:
                 catalog.live_generation(connection, name)
-            page, total = documents.listing(
+            page, total, skipped = documents.listing(
                 connection, name, limit=min(max(limit, 1), MAX_LISTED), offset=max(offset, 0)
             )
             known = {summary.name: summary for summary in catalog.summaries(connection)}
@@ -123,6 +124,7 @@ class KnowledgeBase:
             collections=tuple(shown),
             documents=page,
             total=total,
+            skipped=skipped,
             staleness=self.staleness() if own else None,
             last_ingest_at={n: known[n].last_ingest_at if n in known else None for n in shown},
         )
@@ -130,7 +132,17 @@ class KnowledgeBase:
     def list_collections(self) -> tuple[CollectionSummary, ...]:
         """A line for every collection, sorted by name."""
         with self.database.snapshot() as connection:
-            return catalog.summaries(connection)
+            summaries = catalog.summaries(connection)
+        return tuple(self._without_returned(summary) for summary in summaries)
+
+    def _without_returned(self, summary: CollectionSummary) -> CollectionSummary:
+        """The summary without pending removals of files that have come back since the last run."""
+        if summary.name != self.settings.collection or not summary.pending_removals:
+            return summary
+        found = self.staleness()
+        if found is None:
+            return summary
+        return replace(summary, pending_removals=min(summary.pending_removals, len(found.removed)))
 
     def staleness(self) -> Staleness | None:
         """How far the server's own collection is behind its folder; None where the folder cannot be looked at."""
@@ -248,6 +260,19 @@ class KnowledgeBase:
             tally, since = usage.rows(connection)
         return UsageStats(tally, self._cache.stats(), since)
 
+    def _outdated(self) -> tuple[str, ...]:
+        """That the settings ask for another index than the one there is, as a sentence; empty where they do not."""
+        embedder = make_embedder(self.settings, self._usage.record)
+        with self.database.connection() as connection:
+            live = catalog.generation(connection, self.settings.collection)
+        dims = known_dimensions(embedder, live)
+        if live is None or dims is None:
+            return ()
+        wanted = wanted_settings(self.settings, embedder, dims)
+        if wanted == live.settings:
+            return ()
+        return (f"{difference(live.settings, wanted)}. The next ingest builds a new index beside this one.",)
+
     def status(self) -> Status:
         """What a person wants to see at a glance; an unreachable database is an error, a missing key a problem."""
         tally = self.usage_stats().rows
@@ -261,7 +286,7 @@ class KnowledgeBase:
             staleness=self.staleness(),
             usage=tally,
             costs_usd=tuple(price_usd(row.provider, row.model, row.tokens, prices) for row in tally),
-            problems=self.readiness(),
+            problems=self.readiness() + self._outdated(),
         )
 
     def readiness(self) -> tuple[str, ...]:

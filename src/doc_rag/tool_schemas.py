@@ -167,6 +167,7 @@ class DocumentsResult(Output):
 
     collections: list[str]
     total: int
+    skipped: int = Field(default=0, description="How many of the total could not be read")
     documents: list[DocumentOut]
     not_shown: int = Field(
         default=0, description="Documents that did not fit into this answer; they are searchable"
@@ -195,7 +196,8 @@ class CollectionOut(Output):
         description="Documents gone from the folder whose removal waits to be confirmed"
     )
     revision: int
-    rebuilding: bool
+    rebuilding: bool = Field(description="A new index is being built beside this one right now")
+    rebuild_unfinished: bool = Field(description="A new index was begun, and nobody is building it now")
 
     @classmethod
     def from_record(cls, summary: CollectionSummary) -> CollectionOut:
@@ -215,6 +217,7 @@ class CollectionOut(Output):
             pending_removals=summary.pending_removals,
             revision=summary.revision,
             rebuilding=summary.rebuilding,
+            rebuild_unfinished=summary.rebuild_unfinished,
         )
 
 

@@ -96,13 +96,15 @@ def test_a_large_removal_is_held_marked_and_confirmed(make_kb: MakeKb, docs: Pat
 
 def test_the_mark_goes_by_itself_when_the_files_come_back(make_kb: MakeKb, docs: Path) -> None:
     write(docs, **{f"d{i}": f"Document number {i}." for i in range(6)})
-    kb = make_kb()
+    kb = make_kb(RAG_FRESHNESS_CACHE_TTL_SECONDS="0")
     kb.reindex_docs()
     docs.rename(docs.parent / "away")
     docs.mkdir()
     assert len(kb.reindex_docs().held_removals) == 6
     docs.rmdir()
+    assert kb.list_collections()[0].pending_removals == 6
     (docs.parent / "away").rename(docs)
+    assert kb.list_collections()[0].pending_removals == 0, "without a run"
     assert counts(kb.reindex_docs()) == (0, 0, 0, 6)
     assert kb.list_collections()[0].pending_removals == 0
 
@@ -184,13 +186,13 @@ def test_an_interrupted_rebuild_goes_on_and_answers_from_the_old_meanwhile(
     finally:
         storing.WINDOW_DOCUMENTS = window
     assert stopped.interrupted
-    assert kb.list_collections()[0].rebuilding
+    assert kb.list_collections()[0].rebuild_unfinished
     assert len(kb.query_docs("number 3", top_k=8).passages) == 8
     finished = kb.reindex_docs(force_rebuild=True)
     assert not finished.interrupted
     assert finished.texts_embedded + stopped.texts_embedded == 8
     assert "interrupted" in str(finished.rebuilt)
-    assert not kb.list_collections()[0].rebuilding
+    assert not kb.list_collections()[0].rebuild_unfinished
 
 
 def test_a_plain_run_leaves_an_interrupted_rebuild_alone(make_kb: MakeKb, docs: Path) -> None:
@@ -198,8 +200,13 @@ def test_a_plain_run_leaves_an_interrupted_rebuild_alone(make_kb: MakeKb, docs: 
     kb = make_kb()
     kb.reindex_docs()
     assert kb.reindex_docs(force_rebuild=True, stopped=lambda: True).interrupted
-    assert counts(kb.reindex_docs()) == (0, 0, 0, 1)
-    assert kb.list_collections()[0].rebuilding
+    plain = kb.reindex_docs()
+    assert (counts(plain), plain.unfinished_rebuild) == ((0, 0, 0, 1), True)
+    summary = kb.list_collections()[0]
+    assert (summary.rebuilding, summary.rebuild_unfinished) == (False, True), "nobody is at it"
+    with writing(kb.database, "test", "ingest"):
+        summary = kb.list_collections()[0]
+        assert (summary.rebuilding, summary.rebuild_unfinished) == (True, False)
 
 
 def test_a_second_writer_is_told_who_the_first_is(make_kb: MakeKb, docs: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -262,8 +263,8 @@ def test_usage_says_that_it_is_a_local_tally_and_what_is_unknown() -> None:
 
 def test_a_collection_shows_its_model_and_its_flags() -> None:
     summary = CollectionSummary(
-        "docs", "voyage", "api.voyageai.com", "voyage-4", 1024, 800, 100, "english", NOW, 4, 1, 30, 2, 7, True
-    )
+        "docs", "voyage", "api.voyageai.com", "voyage-4", 1024, 800, 100, "english", NOW, 4, 1, 30, 2, 7, True, False
+    )  # fmt: skip
     text = render.collection_text(summary)
     assert (
         "voyage voyage-4 at api.voyageai.com, 1024 dimensions, chunks of 800 characters with 100 shared"
@@ -272,6 +273,23 @@ def test_a_collection_shows_its_model_and_its_flags() -> None:
     assert "1 document could not be read" in text
     assert "confirm_large_removal=true" in text
     assert "being rebuilt" in text
+    stopped = render.collection_text(replace(summary, rebuilding=False, rebuild_unfinished=True))
+    assert "being rebuilt" not in stopped
+    assert "not finished" in stopped and "reindex_docs(force_rebuild=true)" in stopped
+
+
+def test_a_report_says_what_would_be_what_was_not_finished_and_which_command_goes_on() -> None:
+    report = IngestReport("docs", "db", new=2, rebuilt="asked for")
+    assert "Everything was embedded again: asked for" in render.reindex_head(report)
+    dry = render.reindex_head(replace(report, dry_run=True))
+    assert "would be embedded again" in dry and "0 chunks would be stored" in dry
+    for left in (replace(report, failed=True), replace(report, interrupted=True)):
+        assert "the old index stays in use" in render.reindex_head(left)
+    held = replace(report, held_removals=("a.md",), unfinished_rebuild=True)
+    assert "reindex_docs(confirm_large_removal=true)" in render.reindex_head(held)
+    person = render.render_ingest_report(held)
+    assert "doc-rag ingest --confirm-large-removal" in person and "doc-rag ingest --rebuild" in person
+    assert "reindex_docs" not in person
 
 
 def test_what_a_person_sees_cannot_steer_the_terminal() -> None:

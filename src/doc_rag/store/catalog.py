@@ -14,6 +14,8 @@ from doc_rag.store.pool import Connection
 from doc_rag.store.queries import on_partition, query
 
 SETTING_FIELDS = tuple(GenerationSettings.__dataclass_fields__)
+WRITE_LOCK_CLASS = 0x7261676D
+"""First half of the advisory lock's key ("ragm") that a writer holds; the second is the collection's id."""
 DROP_LOCK = 0x64726F70  # "drop", as an advisory lock key
 
 
@@ -50,7 +52,7 @@ def docs_root(connection: Connection, name: str) -> str | None:
 def summaries(connection: Connection) -> tuple[CollectionSummary, ...]:
     """A line for every collection, sorted by name."""
     with connection.cursor(row_factory=class_row(CollectionSummary)) as cursor:
-        return tuple(cursor.execute(query("collection_summaries")))
+        return tuple(cursor.execute(query("collection_summaries"), {"write_lock_class": WRITE_LOCK_CLASS}))
 
 
 def generation(connection: Connection, name: str, state: str = "live") -> Generation | None:
