@@ -36,10 +36,11 @@ def test_server() -> str:
 test_server.__test__ = False  # type: ignore[attr-defined]  # its name is no test's, wherever imported
 
 
-def create_database(admin_url: str, template: str | None = None) -> str:
+def create_database(admin_url: str, template: str | None = None, tablespace: str | None = None) -> str:
     """Make a database with a name of its own and return its URL.
 
     `template` is the URL (or the name) of a database to copy; nobody may be connected to that one.
+    `tablespace` is where its tables lie.
     """
     import psycopg
     from psycopg import sql
@@ -49,6 +50,8 @@ def create_database(admin_url: str, template: str | None = None) -> str:
     if template:
         source = _database_of(template) if "://" in template else template
         statement += sql.SQL(" template {}").format(sql.Identifier(source))
+    if tablespace:
+        statement += sql.SQL(" tablespace {}").format(sql.Identifier(tablespace))
     with psycopg.connect(admin_url, autocommit=True) as connection:
         connection.execute(statement)
     return _with_database(admin_url, name)
