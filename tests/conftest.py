@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,8 @@ SHARED = ROOT.parent / "shared"
 
 for name in [name for name in os.environ if name.startswith(PREFIXES) and name != "RAG_TEST_DATABASE_URL"]:
     del os.environ[name]
+# A shell starts what it puts in the background with SIGINT ignored, and so would be every child of a test.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # The developer's own .env is nothing to test with, nor are child processes to read it.
 os.environ["RAG_ENV_FILE"] = os.devnull
 

@@ -205,6 +205,7 @@ def _ingest(arguments: argparse.Namespace) -> int:
                     force_rebuild=arguments.rebuild,
                     confirm_large_removal=arguments.confirm_large_removal,
                     progress=progress,
+                    stopped=stopped.is_set,
                 )
             else:
                 report = kb.reindex_docs(

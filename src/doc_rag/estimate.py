@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from doc_rag.ahead import prepare_all, preparing
-from doc_rag.embed.base import Embedder
+from doc_rag.embed.base import Embedder, Stopped
+from doc_rag.errors import Interrupted
 from doc_rag.generations import difference, known_dimensions, wanted_settings
 from doc_rag.plan import plan_removals
 from doc_rag.prepare import Prepared
@@ -16,7 +17,7 @@ from doc_rag.series import series_by_source
 from doc_rag.settings import Settings
 from doc_rag.sources import walk
 from doc_rag.store import catalog, documents, embeddings
-from doc_rag.store.documents import StoredState
+from doc_rag.store.documents import StoredState, unread
 from doc_rag.store.pool import Database
 from doc_rag.storing import WINDOW_TEXTS, unique_texts
 
@@ -36,6 +37,7 @@ class _Count:
     reused: int = 0
     tokens: int = 0
     skips: list[Skip] = field(default_factory=list)
+    warnings: list[Skip] = field(default_factory=list)
 
 
 def estimate(
@@ -46,14 +48,21 @@ def estimate(
     rebuild: bool = False,
     confirm_large_removal: bool = False,
     on_progress: Callable[[Progress], None] = lambda _: None,
+    stopped: Stopped = lambda: False,
 ) -> IngestReport:
     """The report that an ingest with these settings would give, with tokens estimated.
 
     Raises:
         DocRagError: the folder is missing, or the database cannot be reached.
+        Interrupted: `stopped()` became true; half a count is of no use.
     """
     started = time.monotonic()
-    found = walk(settings.docs_dir, settings.extensions, max_file_bytes=settings.max_file_mb * 1_000_000)
+    found = walk(
+        settings.docs_dir,
+        settings.extensions,
+        max_file_bytes=settings.max_file_mb * 1_000_000,
+        stopped=stopped,
+    )
     with database.connection() as connection:
         live = catalog.generation(connection, settings.collection)
         dims = known_dimensions(embedder, live) or UNKNOWN_DIMS
@@ -73,6 +82,8 @@ def estimate(
             return preparer.prepare(source, series.get(source.name))
 
         for outcome in prepare_all(prepared, found.sources):
+            if stopped():
+                raise Interrupted("Stopped before everything was counted; nothing was stored or sent.")
             done += 1
             on_progress(Progress("count", done, len(found.sources), outcome.source))
             _count_outcome(count, outcome, states)
@@ -87,6 +98,7 @@ def estimate(
         found.unreadable,
         guard_share=settings.removal_guard,
         confirmed=confirm_large_removal,
+        unread=unread(indexed),
     )
     return IngestReport(
         collection=settings.collection,
@@ -96,6 +108,7 @@ def estimate(
         removed=len(removals.drop),
         unchanged=count.unchanged,
         skips=tuple(count.skips),
+        warnings=tuple(count.warnings),
         chunks_stored=count.chunks,
         texts_embedded=count.texts,
         texts_reused=count.reused,
@@ -136,6 +149,7 @@ def _count_outcome(count: _Count, outcome: Prepared, states: dict[str, StoredSta
         count.changed += 1
     else:
         count.new += 1
+    count.warnings += [Skip(outcome.source, warning) for warning in outcome.warnings]
     count.chunks += len(outcome.chunks)
 
 

@@ -106,7 +106,10 @@ def ingest(
         ) as writer:
             on_progress(Progress("walk", 0, None, f"looking through {settings.docs_dir}"))
             found = walk(
-                settings.docs_dir, settings.extensions, max_file_bytes=settings.max_file_mb * 1_000_000
+                settings.docs_dir,
+                settings.extensions,
+                max_file_bytes=settings.max_file_mb * 1_000_000,
+                stopped=stopped,
             )
             run = _Run(writer, settings, embedder, options, found, on_progress, stopped)
             run.carry_out()
@@ -171,6 +174,7 @@ class _Run:
             self.found.unreadable,
             guard_share=self.settings.removal_guard,
             confirmed=self.options.confirm_large_removal,
+            unread=documents.unread(indexed),
         )
         self.tally.held = removals.held
         self._store_all(target, states)

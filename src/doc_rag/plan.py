@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 MIN_GUARDED_REMOVALS = 5
@@ -24,23 +24,26 @@ def plan_removals(
     *,
     guard_share: float,
     confirmed: bool,
+    unread: Collection[str] = (),
 ) -> Removals:
     """Compare the index with the disk.
 
     What lies in or below a name of `unreadable` is unknown, so it is never counted as removed. A
     removal of `guard_share` (0 to 1) of the documents or more, and of at least five, is held; a disk
-    with none of the documents left and nothing else either (an unmounted folder) always is.
+    with none of the documents left and nothing else either (an unmounted folder) always is. Of those in
+    `unread` nothing is indexed, so nothing is lost with them: they neither count nor wait.
     """
-    known = set(indexed)
     present = set(on_disk)
     hidden = tuple(unreadable)
-    gone = sorted(name for name in known - present if not _is_below(name, hidden))
+    all_gone = {name for name in set(indexed) - present if not _is_below(name, hidden)}
+    known = set(indexed) - set(unread)
+    gone = sorted(all_gone & known)
     if not gone or confirmed:
-        return Removals(tuple(gone), ())
+        return Removals(tuple(sorted(all_gone)), ())
     is_large = len(gone) >= MIN_GUARDED_REMOVALS and len(gone) >= guard_share * len(known)
     if is_large or not present:
-        return Removals((), tuple(gone))
-    return Removals(tuple(gone), ())
+        return Removals(tuple(sorted(all_gone - known)), tuple(gone))
+    return Removals(tuple(sorted(all_gone)), ())
 
 
 def _is_below(name: str, folders: tuple[str, ...]) -> bool:

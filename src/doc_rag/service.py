@@ -195,6 +195,7 @@ class KnowledgeBase:
         force_rebuild: bool = False,
         confirm_large_removal: bool = False,
         progress: OnProgress | None = None,
+        stopped: Callable[[], bool] | None = None,
     ) -> IngestReport:
         """What `reindex_docs` would do and cost, calling no provider and writing nothing."""
         embedder = make_embedder(self.settings, self._usage.record)
@@ -205,6 +206,7 @@ class KnowledgeBase:
             rebuild=force_rebuild,
             confirm_large_removal=confirm_large_removal,
             on_progress=progress or _ignore,
+            stopped=stopped or (lambda: False),
         )
         return self._with_cost(report, embedder)
 

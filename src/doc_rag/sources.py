@@ -11,7 +11,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import date
 from pathlib import Path
 
@@ -43,13 +43,20 @@ def is_below(name: str, unreadable: Iterable[str]) -> bool:
     return any(name == top or name.startswith(top + "/") for top in unreadable)
 
 
-def walk(root: Path, extensions: tuple[str, ...], *, max_file_bytes: int) -> Walk:
+def walk(
+    root: Path,
+    extensions: tuple[str, ...],
+    *,
+    max_file_bytes: int,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Walk:
     """List the documents at `root`, a folder or a single file, in the order of their names.
 
     `extensions` are lower-case endings with their dot; a name's ending is compared without case.
 
     Raises:
         DocRagError: `root` does not exist, cannot be read, or is a file that is not indexed.
+        Interrupted: `stopped()` became true.
     """
     try:
         resolved = root.resolve(strict=True)
@@ -59,7 +66,7 @@ def walk(root: Path, extensions: tuple[str, ...], *, max_file_bytes: int) -> Wal
     except (OSError, RuntimeError) as error:
         raise DocRagError(_root_problem(root, error)) from error
     if stat.S_ISDIR(status.st_mode):
-        return Walker(root, resolved, extensions, max_file_bytes).walk()
+        return Walker(root, resolved, extensions, max_file_bytes, stopped).walk()
     if not stat.S_ISREG(status.st_mode):
         raise DocRagError(
             f"{root} is neither a folder nor a regular file; set RAG_DOCS_DIR (or --docs) to one."

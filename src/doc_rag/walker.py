@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from doc_rag.errors import Interrupted
 from doc_rag.ignore_rules import IgnoreRules, ignored_by, read_ignore_rules
 from doc_rag.records import Source, Walk
 from doc_rag.skips import SkipList, clean, ending, nfc_name, shown
@@ -68,6 +70,8 @@ class Walker:
     resolved: Path
     extensions: tuple[str, ...]
     max_file_bytes: int
+    stopped: Callable[[], bool] = lambda: False
+    """Looked at between folders; true ends the walk by `Interrupted`."""
     skips: SkipList = field(default_factory=SkipList)
     _sources: dict[str, Source] = field(default_factory=dict)
     _unreadable: set[str] = field(default_factory=set)
@@ -129,6 +133,8 @@ class Walker:
 
     def _list_all(self) -> None:
         while self._folders:
+            if self.stopped():
+                raise Interrupted("Stopped while looking through the documents folder.")
             self._list(self._folders.pop())
 
     def _list(self, folder: _Place) -> None:

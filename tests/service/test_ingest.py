@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from pathlib import Path
 
 import pytest
 
-from doc_rag.errors import CollectionBusy, DocRagError, DocumentNotFound
+from doc_rag.errors import CollectionBusy, DocRagError, DocumentNotFound, Interrupted
 from doc_rag.records import IngestReport
 from doc_rag.service import KnowledgeBase
 from doc_rag.store.writing import writing
@@ -199,7 +200,8 @@ def test_a_plain_run_leaves_an_interrupted_rebuild_alone(make_kb: MakeKb, docs: 
     write(docs, a=SECTIONS)
     kb = make_kb()
     kb.reindex_docs()
-    assert kb.reindex_docs(force_rebuild=True, stopped=lambda: True).interrupted
+    looks = itertools.count()  # the first is for the walk
+    assert kb.reindex_docs(force_rebuild=True, stopped=lambda: next(looks) > 0).interrupted
     plain = kb.reindex_docs()
     assert (counts(plain), plain.unfinished_rebuild) == ((0, 0, 0, 1), True)
     summary = kb.list_collections()[0]
@@ -257,6 +259,22 @@ def test_a_dry_run_counts_and_writes_nothing(make_kb: MakeKb, docs: Path) -> Non
     after = kb.estimate()
     assert (counts(after), after.texts_embedded, after.tokens) == ((0, 0, 0, 3), 0, 0)
     assert kb.estimate(force_rebuild=True).texts_embedded == 4
+
+
+def test_a_dry_run_and_a_walk_can_be_stopped(make_kb: MakeKb, docs: Path) -> None:
+    write(docs, a=SECTIONS, b=SECTIONS)
+    kb = make_kb()
+    with pytest.raises(Interrupted, match="documents folder"):
+        kb.estimate(stopped=lambda: True)
+    counted = 0
+
+    def count(_: object) -> None:
+        nonlocal counted
+        counted += 1
+
+    with pytest.raises(Interrupted, match="nothing was stored"):
+        kb.estimate(progress=count, stopped=lambda: counted > 0)
+    assert counted == 1
 
 
 def test_touching_a_file_is_no_change(make_kb: MakeKb, docs: Path) -> None:

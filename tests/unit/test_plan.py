@@ -46,3 +46,13 @@ def test_an_unreadable_root_removes_nothing() -> None:
 def test_a_share_of_zero_holds_any_five() -> None:
     names = [f"d{i}" for i in range(1000)]
     assert len(plan_removals(names, names[5:], [], guard_share=0.0, confirmed=False).held) == 5
+
+
+def test_what_was_never_read_neither_counts_nor_waits() -> None:
+    indexed = [*TEN, "scan1.pdf", "scan2.pdf"]
+    found = plan_removals(
+        indexed, TEN[5:], [], guard_share=0.5, confirmed=False, unread=["scan1.pdf", "scan2.pdf"]
+    )
+    assert (found.drop, found.held) == (("scan1.pdf", "scan2.pdf"), tuple(TEN[:5]))
+    gone = plan_removals(["scan1.pdf"], [], [], guard_share=0.5, confirmed=False, unread=["scan1.pdf"])
+    assert (gone.drop, gone.held) == (("scan1.pdf",), ())

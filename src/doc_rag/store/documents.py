@@ -96,6 +96,11 @@ def states(connection: Connection, generation_id: int) -> dict[str, StoredState]
     return {source: StoredState(*rest) for source, *rest in rows}
 
 
+def unread(stored: Mapping[str, StoredState]) -> set[str]:
+    """Those of the documents that could not be read, so that nothing of them is indexed."""
+    return {source for source, state in stored.items() if state.status == "skipped"}
+
+
 def stats(connection: Connection, generation_id: int) -> dict[str, tuple[int, int]]:
     """(mtime_ns, size_bytes) of every document of a generation by its source."""
     rows = connection.execute(query("document_stats"), {"generation_id": generation_id})
