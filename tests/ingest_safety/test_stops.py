@@ -50,7 +50,7 @@ def stop(process: subprocess.Popen[str], number: signal.Signals) -> None:
     process.send_signal(number)
     assert process.stderr is not None
     for line in process.stderr:
-        if "stopping after the document in hand" in line:
+        if "stopping at the next safe point" in line:
             return
     raise AssertionError("the run ended without a word about the signal")
 
