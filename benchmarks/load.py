@@ -50,6 +50,8 @@ class Outcome:
     calls: Sequence[Call]
     seconds: float
     memory: Memory
+    ingests: int
+    """Finished runs of the command line."""
     cache_hits: int
     cache_misses: int
     errors: Sequence[str] = field(default_factory=list)
@@ -114,6 +116,7 @@ async def run(
         traffic.calls,
         took,
         memory,
+        traffic.ingests,
         after[0] - before[0],
         after[1] - before[1],
         errors + traffic.problems,

@@ -85,6 +85,7 @@ def _summary(outcome: Outcome, servers: int) -> list[str]:
         f"| answers checked, of them stale | {checked}, {len(outcome.stale)} |",
         f"| errors | {len(outcome.errors)} |",
         f"| finished reindexes, median s | {len(reindexes)}, {_median([c.seconds for c in reindexes]):.2f} |",
+        *([f"| runs of ingest.py beside them | {outcome.ingests} |"] if servers > 1 else []),
         f"| query cache | {outcome.cache_hits} of {asked} hit ({outcome.cache_hits / max(1, asked):.0%}) |",
         f"| resident memory at start, after warm-up, at the end (MiB) | {', '.join(megabytes)} |",
     ]

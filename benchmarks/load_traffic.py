@@ -74,9 +74,12 @@ class Revisions:
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._lock = asyncio.Lock()
         self._last: dict[str, int] = {}
+        self._rest_until = 0.0
 
     async def now(self) -> dict[str, int]:
         async with self._lock:
+            if time.monotonic() < self._rest_until:
+                return dict(self._last)
             try:
                 if self._connection is None:
                     self._connection = await psycopg.AsyncConnection.connect(
@@ -86,6 +89,7 @@ class Revisions:
                 self._last = dict(await (await asyncio.wait_for(read, 2)).fetchall())
             except (psycopg.Error, TimeoutError):
                 await self.close()
+                self._rest_until = time.monotonic() + 0.5
             return dict(self._last)
 
     async def close(self) -> None:
@@ -136,6 +140,8 @@ class Traffic:
         chance = random.Random(seed)
         self._questions = [question(chance) for _ in range(REPEATED_QUESTIONS)]
         self.calls: list[Call] = []
+        self.ingests = 0
+        """Finished runs of the command line."""
         self.problems: list[str] = []
         """What went wrong beside the calls."""
 
@@ -199,7 +205,7 @@ class Traffic:
             while not until():
                 run += 1
                 self._main.edit_some(chance, 6)
-                if ingest is not None and run % 3 == 0:
+                if ingest is not None and (run + number) % 3 == 1:
                     await self._command_line(ingest)
                     continue
                 arguments = {"force_rebuild": run % REBUILD_EVERY == 0}
@@ -218,6 +224,7 @@ class Traffic:
             stderr=subprocess.PIPE,
         )
         _, said = await asyncio.wait_for(process.communicate(), CALL_SECONDS)
+        self.ingests += 1
         if process.returncode:
             self.problems.append(
                 f"ingest.py ended with {process.returncode}: {said.decode(errors='replace')[-500:]}"
