@@ -84,6 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 INGEST_HELP = "Bring the index of a collection up to date with a folder or a file."
 SERVE_HELP = "Serve the eight tools to MCP clients, over stdio or over HTTP with a bearer token."
+DROP_HELP = "Drop a whole collection from the index; its files are not touched."
 WATCH_HELP = "Ingest now and after every change of the folder, until stopped."
 QUERY_HELP = "Ask the index, and print the passages with their citations."
 STATUS_HELP = "Say which database is in use, what is indexed, and what was sent to providers."
@@ -99,6 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_watch_arguments(commands.add_parser("watch", help=WATCH_HELP, description=WATCH_HELP))
     _add_query_arguments(commands.add_parser("query", help=QUERY_HELP, description=QUERY_HELP))
     _add_status_arguments(commands.add_parser("status", help=STATUS_HELP, description=STATUS_HELP))
+    _add_drop_arguments(commands.add_parser("drop-collection", help=DROP_HELP, description=DROP_HELP))
     _add_serve_arguments(commands.add_parser("serve", help=SERVE_HELP, description=SERVE_HELP))
     for name, (_, purpose) in CARE.items():
         commands.add_parser(name, help=purpose, add_help=False)
@@ -151,6 +153,14 @@ def _add_query_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print it as JSON")
     parser.set_defaults(command=_status)
+
+
+def _add_drop_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", help="the collection, as doc-rag status names it")
+    parser.add_argument(
+        "--yes", action="store_true", help="do it; without this it is only said what would go"
+    )
+    parser.set_defaults(command=_drop)
 
 
 def _add_serve_arguments(parser: argparse.ArgumentParser) -> None:
@@ -260,6 +270,19 @@ def _status(arguments: argparse.Namespace) -> int:
         status = kb.status()
     print(_as_json(status) if arguments.json else render_status(status))
     return 0
+
+
+def _drop(arguments: argparse.Namespace) -> int:
+    from doc_rag.service import KnowledgeBase
+
+    with KnowledgeBase(_settings({})) as kb:
+        summary = kb.drop_collection(arguments.name, really=arguments.yes)
+    what = f"{summary.name}: {summary.documents} documents, {summary.chunks} chunks"
+    if arguments.yes:
+        print(f"Dropped {what}.")
+        return 0
+    print(f"Would drop {what}. Run it again with --yes.")
+    return FAILED
 
 
 def _serve(arguments: argparse.Namespace) -> int:

@@ -221,6 +221,7 @@ class _Run:
             lambda prepared: self._stored(prepared, states),
             self._refused,
             self._long,
+            self._embedded,
         )
         series = find_series(s.name for s in self.found.sources) if self.settings.series_dedupe else {}
         in_series = {member.source for members in series.values() for member in members}
@@ -341,13 +342,22 @@ class _Run:
         catalog.drop_retired(self.connection)
         embeddings.expire(self.connection)
 
+    def _embedded(self, texts: int) -> None:
+        """Progress between two documents, which are far apart where one has thousands of chunks."""
+        chunks = max(texts, self.tally.chunks_stored)
+        self.on_progress(Progress("embed", self.tally.resolved, len(self.found.sources), "", chunks))
+        self._beat()
+
     def _resolved(self, source: str) -> None:
         self.tally.resolved += 1
         total = len(self.found.sources)
         self.on_progress(Progress("index", self.tally.resolved, total, source, self.tally.chunks_stored))
+        self._beat()
+
+    def _beat(self) -> None:
         if time.monotonic() - self.last_beat >= BEAT_SECONDS:
             self.last_beat = time.monotonic()
-            self.writer.beat(self.tally.resolved, total)
+            self.writer.beat(self.tally.resolved, len(self.found.sources))
 
     def _check_stopped(self) -> None:
         if self.stopped():

@@ -33,7 +33,7 @@ def _bar(stream: TextIO) -> Iterator[Callable[[Progress], None]]:
             if progress.total is not None and bar.total != progress.total:
                 bar.total = progress.total
             if progress.chunks:
-                bar.set_postfix(chunks=progress.chunks, refresh=False)
+                bar.set_postfix(chunks=progress.chunks, refresh=progress.done == bar.n)
             bar.update(progress.done - bar.n)
 
         yield show

@@ -13,7 +13,7 @@ from doc_rag.answering import Answerer
 from doc_rag.cache import QueryCache
 from doc_rag.embed import make_embedder
 from doc_rag.embed.base import Embedder
-from doc_rag.errors import DocRagError, DocumentNotFound, UsageError
+from doc_rag.errors import CollectionNotFound, DocRagError, DocumentNotFound, UsageError
 from doc_rag.estimate import estimate
 from doc_rag.generations import difference, known_dimensions, wanted_settings
 from doc_rag.ingest import IngestOptions, ingest
@@ -240,6 +240,23 @@ class KnowledgeBase:
         if chunks is None:
             raise DocumentNotFound(_unknown_document(source, name, known))
         return RemovalReport(name, source, chunks, _is_on_disk(root, source))
+
+    def drop_collection(self, name: str, *, really: bool) -> CollectionSummary:
+        """Drop a collection with all it has, or with `really` false only say what that is.
+
+        Raises:
+            CollectionNotFound, CollectionBusy: as their messages say.
+        """
+        with self.database.connection() as connection:
+            found = {summary.name: summary for summary in catalog.summaries(connection)}
+            if name not in found:
+                raise CollectionNotFound(catalog.not_found_message(name, list(found)))
+        if really:
+            with writing(self.database, name, "drop_collection", wait_seconds=REMOVE_WAIT_SECONDS) as writer:
+                catalog.retire_collection(writer.connection, writer.collection_id)
+                catalog.drop_retired(writer.connection)
+            self._forget()
+        return found[name]
 
     def clear_cache(self) -> int:
         """Drop the cached answers and the staleness check; how many answers there were."""

@@ -43,6 +43,8 @@ class Storing:
     """Told of a document that Postgres would not take, with its reason; the run goes on."""
     on_long: Callable[[Prepared], None]
     """Told of a document with a text that is longer than the model reads."""
+    on_embedded: Callable[[int], None] = lambda _: None
+    """Told, at each answer of the provider, how many texts have been embedded so far: a large document takes many."""
     texts_embedded: int = 0
     texts_reused: int = 0
     _window: list[Unit] = field(default_factory=list)
@@ -89,6 +91,7 @@ class Storing:
                 embeddings.stage(self.connection, arrived)
                 self.texts_embedded += len(arrived)
                 vectors.update(arrived)
+                self.on_embedded(self.texts_embedded)
                 self._note_long(window, {keys[i] for i in batch.long_inputs})
                 waiting = self._store_complete(waiting, vectors)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from doc_rag.errors import CollectionBusy, DocRagError, DocumentNotFound, Interrupted
+from doc_rag.errors import CollectionBusy, CollectionNotFound, DocRagError, DocumentNotFound, Interrupted
 from doc_rag.records import IngestReport
 from doc_rag.service import KnowledgeBase
 from doc_rag.store.writing import writing
@@ -318,6 +318,22 @@ def test_remove_document_says_whether_the_file_brings_it_back(make_kb: MakeKb, d
     with pytest.raises(DocumentNotFound, match=r"did you mean c\.md"):
         kb.remove_document("c.mdd")
     assert kb.reindex_docs().new == 1
+
+
+def test_a_collection_can_be_dropped_and_made_again(make_kb: MakeKb, docs: Path) -> None:
+    write(docs, a=SECTIONS)
+    kb, other = make_kb(), make_kb(RAG_COLLECTION="other")
+    kb.reindex_docs()
+    other.reindex_docs()
+    assert kb.drop_collection("other", really=False).chunks == 3
+    assert len(kb.list_collections()) == 2
+    assert kb.drop_collection("other", really=True).documents == 1
+    assert [summary.name for summary in kb.list_collections()] == ["test"]
+    assert rows(kb, "select count(*) from doc_chunks") == [(3,)]
+    assert rows(kb, "select count(*) from documents") == [(1,)]
+    with pytest.raises(CollectionNotFound, match="indexed collections: test"):
+        kb.drop_collection("other", really=True)
+    assert other.reindex_docs().new == 1
 
 
 def test_two_dimensions_live_in_one_database(make_kb: MakeKb, docs: Path) -> None:

@@ -133,6 +133,14 @@ def retire_building(connection: Connection, collection_id: int) -> None:
     connection.execute(query("generation_retire"), {"collection_id": collection_id, "state": "building"})
 
 
+def retire_collection(connection: Connection, collection_id: int) -> None:
+    """Take a whole collection out of use, in one transaction; `drop_retired` then frees its space."""
+    parameters = {"collection_id": collection_id}
+    with connection.transaction():
+        connection.execute(query("collection_take_down"), parameters)
+        connection.execute(query("generations_retire"), parameters)
+
+
 def drop_retired(connection: Connection) -> None:
     """Drop the partitions of retired generations, of any collection; what is still read waits for a later run.
 

@@ -80,6 +80,14 @@ update generations set state = 'live' where id = %(generation_id)s
 update collections set live_generation_id = %(generation_id)s, revision = nextval('revision_seq')
  where id = %(collection_id)s
 
+-- collection_take_down: from here on it is not there to be asked; its row stays, and its name can be used again
+update collections
+   set live_generation_id = null, pending_removals = 0, last_ingest_at = null, revision = nextval('revision_seq')
+ where id = %(collection_id)s
+
+-- generations_retire: all of a collection
+update generations set state = 'retired' where collection_id = %(collection_id)s
+
 -- generations_retired: whose partitions wait to be dropped; one detached half-way comes first, it bars all others
 select g.id from generations g left join pg_inherits i on i.inhrelid = to_regclass('doc_chunks_g' || g.id)
  where g.state = 'retired' order by i.inhdetachpending is true desc, g.id
