@@ -320,6 +320,19 @@ def test_remove_document_says_whether_the_file_brings_it_back(make_kb: MakeKb, d
     assert kb.reindex_docs().new == 1
 
 
+def test_a_lost_revision_is_never_given_out_again(make_kb: MakeKb, docs: Path) -> None:
+    write(docs, a=SECTIONS)
+    kb = make_kb()
+    kb.reindex_docs()
+    seen = kb.list_collections()[0].revision
+    # As after a crash that lost this run's last commits, but not its leap, which waited for the disk.
+    with kb.database.connection() as connection:
+        connection.execute("select setval('revision_seq', %s)", [seen - seen % 1_000_000])
+    write(docs, a=SECTIONS.replace("loom", "anvil"))
+    kb.reindex_docs()
+    assert kb.list_collections()[0].revision > seen
+
+
 def test_a_collection_can_be_dropped_and_made_again(make_kb: MakeKb, docs: Path) -> None:
     write(docs, a=SECTIONS)
     kb, other = make_kb(), make_kb(RAG_COLLECTION="other")

@@ -16,6 +16,9 @@ select revision from collections where name = %(name)s and live_generation_id is
 -- collection_revisions: the same for all collections
 select name, revision from collections where live_generation_id is not null order by name
 
+-- revision_leap: more than the writes of any run; a million runs of a million still fit into a JSON number
+select setval('revision_seq', last_value + 1000000) from revision_seq
+
 -- collection_finish: what is known after a complete run
 update collections
    set last_ingest_at = now(), docs_root = %(docs_root)s, pending_removals = %(pending_removals)s

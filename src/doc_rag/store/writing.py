@@ -19,6 +19,8 @@ from doc_rag.store.queries import query
 
 log = logging.getLogger(__name__)
 
+LEAP_LOCK = 0x6C656170
+"""Key ("leap") of the lock under which revisions leap, one run after the other."""
 POLL_SECONDS = 0.2
 
 
@@ -59,6 +61,7 @@ def writing(
             if stopped() or time.monotonic() >= deadline:
                 raise CollectionBusy(_who_holds(connection, collection, collection_id))
             time.sleep(POLL_SECONDS)
+        _leap(connection)
         # A crash of the server may take the last half second of commits with it, none of them in part, and the
         # next run stores those documents again. A disk that confirms each would hold up every document.
         connection.execute("set synchronous_commit = off")
@@ -75,6 +78,17 @@ def writing(
             _note_failure(writer, error)
             raise
         _finish(writer, "done", None)
+
+
+def _leap(connection: Connection) -> None:
+    """Begin this run's revisions far above any that a lost run may have given out.
+
+    A revision that was seen, lost with a crash and given out again for other text would make a cached
+    answer stale. This commit waits for the disk, so the next run leaps from here at least.
+    """
+    with connection.transaction():
+        connection.execute("select pg_advisory_xact_lock(%s)", [LEAP_LOCK])
+        connection.execute(query("revision_leap"))
 
 
 def _try_lock(connection: Connection, collection_id: int) -> bool:
