@@ -40,6 +40,7 @@ from doc_rag.store.writing import Writer, writing
 from doc_rag.storing import Storing
 
 BEAT_SECONDS = 5.0
+TOUCHED_AT_ONCE = 1_000
 GO_ON = "What was stored stays; run again to go on from there."
 
 OnProgress = Callable[[Progress], None]
@@ -153,6 +154,7 @@ class _Run:
         self.rebuilt: str | None = None
         self.unfinished_rebuild = False
         self.last_beat = 0.0
+        self.touched: list[tuple[int, int, int]] = []
 
     @property
     def connection(self) -> Connection:
@@ -231,6 +233,7 @@ class _Run:
                 self._store_each(storing, preparer, alone)
                 self._store_series(storing, preparer, series)
             storing.flush()
+            self._touch()
         finally:
             self.tally.texts_embedded = storing.texts_embedded
             self.tally.texts_reused = storing.texts_reused
@@ -276,11 +279,18 @@ class _Run:
         if outcome.document is not None:
             return True
         if outcome.touched:
-            documents.touch(self.connection, *outcome.touched)
+            self.touched.append(outcome.touched)
+            if len(self.touched) >= TOUCHED_AT_ONCE:
+                self._touch()
         if outcome.unchanged and not outcome.skip:
             self.tally.unchanged += 1
         self._resolved(outcome.source)
         return False
+
+    def _touch(self) -> None:
+        touched, self.touched = self.touched, []
+        if touched:
+            documents.touch(self.connection, touched)
 
     def _stored(self, prepared: Prepared, states: Mapping[str, StoredState]) -> None:
         """Count a document that is stored."""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-import numpy as np
 import psycopg
 
 from doc_rag.embed.base import Embedder, Stopped
@@ -144,12 +143,11 @@ def _new_version(prepared: Prepared, vectors: dict[bytes, Vector]) -> Version:
     assert prepared.document is not None  # only those with a new version are in a unit
     if not prepared.chunks and not prepared.repeats:
         return prepared.document, None
-    rows = [vectors[key] for key in prepared.embed_keys]
     return prepared.document, NewChunks(
         prepared.chunks,
         prepared.contexts,
         prepared.embed_keys,
-        np.stack(rows) if rows else np.empty((0, 0), np.float32),
+        [vectors[key] for key in prepared.embed_keys],
         prepared.also_on,
         prepared.repeats,
     )

@@ -12,7 +12,7 @@ import psycopg
 from pgvector import Vector as PgVector
 from psycopg.rows import class_row
 
-from doc_rag.records import Chunk, DocumentRecord, Generation, Vectors
+from doc_rag.records import Chunk, DocumentRecord, Generation, Vector, Vectors
 from doc_rag.store import repeats
 from doc_rag.store.pool import Connection
 from doc_rag.store.queries import on_partition, query
@@ -77,7 +77,7 @@ class NewChunks:
     chunks: Sequence[Chunk]
     contexts: Sequence[str]
     embed_keys: Sequence[bytes]
-    vectors: Vectors
+    vectors: Sequence[Vector] | Vectors
     also_on: Sequence[tuple[date, ...]] = ()
     repeats: Sequence[NewRepeat] = ()
 
@@ -192,7 +192,7 @@ def _write(
     new: NewChunks | None,
     old: StoredDocument | None,
 ) -> None:
-    """Send the statements that store a version: one for most, which needs no answer from any before it."""
+    """Send the statements that store a version: for most it is one, and its answer is not waited for."""
     fresh, stale, redated = _compared(new, old)
     row = {name: getattr(document, name) for name in NewDocument.__dataclass_fields__} | {
         "generation_id": generation.id,
@@ -206,7 +206,9 @@ def _write(
     for start in range(0, max(1, len(fresh)), CHUNKS_A_STATEMENT):
         name = "chunks_add" if start else "document_store"
         parameters = row | chunk_rows(new, fresh[start : start + CHUNKS_A_STATEMENT])
-        connection.execute(on_partition(name, generation.id), parameters)
+        sent = connection.execute(on_partition(name, generation.id), parameters)
+        if start:
+            sent.fetchone()  # waits, so that no long document is in the connection's buffer as a whole
     for chunk_id, also_on in redated:
         connection.execute(
             on_partition("chunk_also_on", generation.id), {"id": chunk_id, "also_on": list(also_on)}
@@ -274,11 +276,11 @@ def _place(chunk: Chunk, context: str, embed_key: bytes) -> tuple[Any, ...]:
     )
 
 
-def touch(connection: Connection, document_id: int, mtime_ns: int, size_bytes: int) -> None:
-    """Note a new time stamp of unchanged content, so that the staleness check has its peace."""
-    connection.execute(
-        query("document_touch"), {"document_id": document_id, "mtime_ns": mtime_ns, "size_bytes": size_bytes}
-    )
+def touch(connection: Connection, touched: Sequence[tuple[int, int, int]]) -> None:
+    """Note new time stamps of unchanged content, (document id, mtime_ns, size_bytes) each, so that it is not stale."""
+    ids, mtimes_ns, sizes_bytes = (list(column) for column in zip(*touched, strict=True))
+    parameters = {"ids": ids, "mtimes_ns": mtimes_ns, "sizes_bytes": sizes_bytes}
+    connection.execute(query("documents_touch"), parameters)
 
 
 def delete(connection: Connection, generation: Generation, source: str) -> int | None:

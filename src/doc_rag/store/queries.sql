@@ -165,9 +165,12 @@ with document as (
 select id from document
 
 -- chunks_add: further chunks of a document, in the transaction that stores it
-insert into {partition} ({chunk_columns}) select {chunk_values}
-  from documents document cross join {chunk_rows}
- where document.generation_id = %(generation_id)s and document.source = %(source)s
+with added as (
+    insert into {partition} ({chunk_columns}) select {chunk_values}
+      from documents document cross join {chunk_rows}
+     where document.generation_id = %(generation_id)s and document.source = %(source)s
+)
+select
 
 -- revised: a new revision of the collection, with the write it belongs to; what is built beside the index is none
 revised as (
@@ -195,8 +198,10 @@ unnest(%(chunk_indexes)b::int4[], %(contents)b::text[], %(contexts)b::text[], %(
     as n(chunk_index, content, context, embed_key, embedding, char_start, char_end, line_start, line_end, page_start,
          page_end, headings_from, headings_to, dates_from, dates_to)
 
--- document_touch: the same content under a new time stamp
-update documents set mtime_ns = %(mtime_ns)s, size_bytes = %(size_bytes)s where id = %(document_id)s
+-- documents_touch: the same content under new time stamps
+update documents d set mtime_ns = n.mtime_ns, size_bytes = n.size_bytes
+  from unnest(%(ids)s::bigint[], %(mtimes_ns)s::bigint[], %(sizes_bytes)s::bigint[]) as n(id, mtime_ns, size_bytes)
+ where d.id = n.id
 
 -- document_delete: a removed document, its text and its chunks
 with gone as (
