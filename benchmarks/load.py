@@ -21,7 +21,7 @@ from pathlib import Path
 import psycopg
 
 from benchmarks import load_report
-from benchmarks.load_corpus import HISTORY, Corpus, problems_of, read_history
+from benchmarks.load_corpus import HISTORY, Corpus, Held, problems_of, read_history
 from benchmarks.load_servers import Memory, empty_server, provider, server
 from benchmarks.load_traffic import Call, Revisions, Traffic, connected, list_tools
 from tests.support.postgres import create_database, drop_database, reachable_folder, test_server
@@ -124,14 +124,28 @@ async def run(
     )
 
 
-def stale_answers(calls: Sequence[Call], database_url: str) -> list[str]:
-    """What is wrong with the answers of `calls`, by the history of their database."""
+def stale_answers(
+    calls: Sequence[Call], database_url: str, crash: tuple[float, float] | None = None
+) -> list[str]:
+    """What is wrong with the answers of `calls`, by the history of their database.
+
+    `crash` is when the database crashed and when it was back. A run of ours does not wait for the disk at each
+    document, so a crash may take the last ones: what was read of those before is not in the history any more.
+    """
     history = read_history(database_url)
     found = []
     for call in calls:
-        if call.answer:
-            found += problems_of(call.tool, call.answer, call.before, history)
+        if not call.answer or (crash and _is_lost(call, history, *crash)):
+            continue
+        before = {} if crash and call.started < crash[1] else call.before
+        found += problems_of(call.tool, call.answer, before, history)
     return found
+
+
+def _is_lost(call: Call, history: Mapping[int, Held], crashed_at: float, back_at: float) -> bool:
+    """Whether an answer was read before the crash, at a revision that the crash took."""
+    was_before = call.started < crashed_at or call.started + call.seconds < back_at
+    return was_before and not set(call.answer.get("revisions", {}).values()) <= history.keys()
 
 
 async def cache_counts(urls: Sequence[str]) -> tuple[int, int]:

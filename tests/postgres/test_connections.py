@@ -6,7 +6,8 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
 
 import psycopg
 import pytest
@@ -160,3 +161,27 @@ def test_a_pgvector_that_was_made_anew_is_noticed(database: Database, database_u
         other.execute("create extension vector")
     with database.own_connection() as connection:
         assert connection.execute("select %s", [Vector([1, 2])]).fetchone() == (Vector([1, 2]),)
+
+
+def test_a_full_server_leaves_us_what_we_have_and_then_says_that_it_is_full() -> None:
+    from tests.soak.trouble import victim
+
+    with victim() as postgres, ExitStack() as others, ThreadPoolExecutor(1) as threads:
+        database = database_at(postgres.url, max_connections=2)
+        others.callback(database.close)
+
+        def ask() -> object:
+            with database.connection() as connection:
+                return connection.execute("select 1").fetchone()
+
+        with database.connection():
+            postgres.take_all(others, seconds=0.5)
+            asked = threads.submit(ask)
+            _, waiting = wait([asked], timeout=1.5)
+            assert waiting
+        assert asked.result(WAIT_SECONDS) == (1,)
+        postgres.fill(others)
+        started = time.monotonic()
+        with pytest.raises(DatabaseUnavailable, match=r"could not be reached: .*too many clients"):
+            ask()
+        assert time.monotonic() - started < 10

@@ -32,6 +32,8 @@ NEEDS_DATABASE = (
     "reindex_docs",
 )
 
+CRASHES = (trouble.killed, trouble.killed_and_revived)
+
 URL, EMBEDDED = "a database of its own", "the embedded server"
 
 
@@ -75,7 +77,8 @@ async def through(staged: Stage, url: str, postgres: Victim, what: Trouble, clie
         over.set()
     await revisions.close()
     assert traffic.problems == []
-    return Course(traffic.calls, down_at, back_at, stale_answers(traffic.calls, staged.database_url))
+    crash = (down_at, back_at) if what in CRASHES else None
+    return Course(traffic.calls, down_at, back_at, stale_answers(traffic.calls, staged.database_url, crash))
 
 
 def course_of(folder: Path, where: str, what: Trouble, clients: int) -> Course:

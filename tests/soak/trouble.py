@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -30,6 +31,7 @@ class Victim:
         self._server = EmbeddedPostgres(folder)
         self.url = self._server.acquire()
         self._paused: list[int] = []
+        self._held: psycopg.Connection[Any] | None = None
 
     def close(self) -> None:
         self.resume()
@@ -78,13 +80,13 @@ class Victim:
 
     def fill(self, stack: ExitStack) -> None:
         """Take every connection that there is, those of doc-rag included."""
-        first = psycopg.connect(self.url, autocommit=True, application_name="the driver")
-        stack.callback(first.close)
-        self._take_all(stack, seconds=0.5)
-        first.execute(f"select pg_terminate_backend(pid) from pg_stat_activity where {OURS}")  # noqa: S608
-        self._take_all(stack, seconds=1.0)  # those that were cut off take a moment to go
+        self.take_all(stack, seconds=0.5)
+        assert self._held is not None, "no connection was free to begin with"
+        self._held.execute(f"select pg_terminate_backend(pid) from pg_stat_activity where {OURS}")  # noqa: S608
+        self.take_all(stack, seconds=1.0)  # those that were cut off take a moment to go
 
-    def _take_all(self, stack: ExitStack, seconds: float) -> None:
+    def take_all(self, stack: ExitStack, seconds: float) -> None:
+        """Take every free connection, and those that get free within `seconds`."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             try:
@@ -93,6 +95,7 @@ class Victim:
                 time.sleep(0.01)
             else:
                 stack.callback(taken.close)
+                self._held = taken
 
     def _postmaster(self) -> int:
         return int((self.folder / "pg18" / "postmaster.pid").read_text().split()[0])

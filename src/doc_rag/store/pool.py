@@ -14,14 +14,14 @@ from urllib.parse import urlsplit
 
 import psycopg
 from pgvector.psycopg import register_vector
-from psycopg import conninfo
+from psycopg import conninfo, pq
 from psycopg.adapt import AdaptersMap
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from doc_rag.errors import DatabaseUnavailable
 from doc_rag.settings import Settings
 from doc_rag.store import schema
-from doc_rag.store.connections import PatientConnection
+from doc_rag.store.connections import NoAnswer, PatientConnection
 from doc_rag.store.embedded import EmbeddedPostgres
 
 log = logging.getLogger(__name__)
@@ -35,6 +35,8 @@ SILENCE_SECONDS = STATEMENT_TIMEOUT_SECONDS + 5
 POOL_QUICK_SECONDS = 1
 """What the pool has not given by then, it is waiting for itself: for a server, or for a connection in use."""
 POOL_WAIT_SECONDS = 30
+FULL_WAIT_SECONDS = 3
+"""For a connection of ours to come back, where the server has none left for us."""
 RECONNECT_SECONDS = 1
 """The pool's own attempts end soon: with a longer time they double their pauses, and are late when it is back."""
 IDLE_SECONDS = 300
@@ -69,6 +71,8 @@ class Database:
         self._conninfo = ""
         self._arguments: dict[str, Any] = {"autocommit": True, "client_encoding": "utf8"}
         self._lock = threading.Lock()
+        self._lent = 0
+        self._lock_of_lent = threading.Lock()
         self._failures = 0
         self._failure = ""
 
@@ -155,13 +159,19 @@ class Database:
             raise DatabaseUnavailable("The database was closed while this request was waiting; ask again.")
         with self.translated():
             connection, is_pooled = self._taken(pool)
+            self._count(1)
             try:
                 yield connection
             finally:
+                self._count(-1)
                 if is_pooled:
                     pool.putconn(connection)
                 else:
                     connection.close()
+
+    def _count(self, change: int) -> None:
+        with self._lock_of_lent:
+            self._lent += change
 
     def _taken(self, pool: ConnectionPool[PatientConnection]) -> tuple[PatientConnection, bool]:
         """A connection, and whether it goes back into the pool.
@@ -173,12 +183,18 @@ class Database:
         try:
             return pool.getconn(timeout=POOL_QUICK_SECONDS), True
         except PoolTimeout:
-            if pool.get_stats()["pool_size"] < self._max_connections:
+            if (
+                self._lent < self._max_connections
+            ):  # the pool's own size counts those it is still trying to make
                 try:
                     return self._own_pooled(), False
-                except psycopg.errors.TooManyConnections:
-                    if not pool.get_stats()["pool_size"]:
-                        raise  # else the server is full, but not down: those that we have serve on
+                except psycopg.OperationalError as error:
+                    if _is_hanging(error) or not self._is_answering():
+                        raise
+                    try:  # the server is full, but not down: those that we have serve on
+                        return pool.getconn(timeout=FULL_WAIT_SECONDS), True
+                    except PoolTimeout:
+                        raise error from None
             return pool.getconn(timeout=POOL_WAIT_SECONDS), True
 
     @contextmanager
@@ -235,10 +251,18 @@ class Database:
         try:
             return self._connected()
         except psycopg.OperationalError as error:
-            if self._embedded is None or not _is_gone(error):
+            if self._embedded is None or _is_hanging(error) or self._is_answering():
                 raise
             self._embedded.acquire()  # a server that was killed is started again
             return self._connected()
+
+    def _is_answering(self) -> bool:
+        """Whether a server takes connections, be it none of ours (full, or another password).
+
+        The error of a refused connection does not say: psycopg gives it no SQLSTATE, and its text is in
+        the server's language.
+        """
+        return pq.PGconn.ping(self._whole_conninfo().encode()) == pq.Ping.OK
 
     def _connected(self) -> PatientConnection:
         return PatientConnection.connect(self._whole_conninfo(), **self._arguments)
@@ -306,11 +330,9 @@ def _check(connection: PatientConnection) -> None:
         ConnectionPool.check_connection(connection)
 
 
-def _is_gone(error: psycopg.OperationalError) -> bool:
-    """Whether no server answered, or one that is still recovering; not one that hangs or refuses us."""
-    if isinstance(error, psycopg.errors.ConnectionTimeout):
-        return False
-    return error.sqlstate in (None, psycopg.errors.CannotConnectNow.sqlstate)
+def _is_hanging(error: psycopg.OperationalError) -> bool:
+    """Whether there is a server that says nothing: neither full nor gone."""
+    return isinstance(error, psycopg.errors.ConnectionTimeout | NoAnswer)
 
 
 def _without_secrets(message: str, url: str | None) -> str:
