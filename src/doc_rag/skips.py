@@ -17,6 +17,8 @@ _MAX_ENDING_CHARS = 12
 
 def nfc_name(raw: bytes) -> str:
     """A raw path as NFC text. Bytes that are no UTF-8 become lone surrogates: never store this unchecked."""
+    if raw.isascii():
+        return raw.decode("ascii")
     return unicodedata.normalize("NFC", os.fsdecode(raw))
 
 

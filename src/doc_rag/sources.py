@@ -23,6 +23,9 @@ from doc_rag.walker import GONE, MAX_NAME_BYTES, Walker, mtime_ns, said, too_lar
 __all__ = ["MAX_NAME_BYTES", "SourceUnreadable", "date_in_name", "is_below", "read_source", "walk"]
 
 
+READ_BYTES = 1 << 24
+
+
 class SourceUnreadable(ExtractionError):
     """The file is there but could not be read now; what is indexed of it stays until it can be."""
 
@@ -97,28 +100,34 @@ def read_source(source: Source, max_bytes: int) -> tuple[bytes, int, int]:
             descriptor = os.open(source.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             raise _not_read(error) from error
-        with os.fdopen(descriptor, "rb", buffering=0):
-            try:
-                before = os.fstat(descriptor)
-                if not stat.S_ISREG(before.st_mode):
-                    raise ExtractionError("is no longer a regular file")
-                if before.st_size > max_bytes:
-                    raise ExtractionError(too_large(before.st_size, max_bytes))
-                data = _read_at_most(descriptor, before.st_size + 1)
-                after = os.fstat(descriptor)
-            except OSError as error:
-                raise _not_read(error) from error
+        try:
+            before = os.fstat(descriptor)
+            if not stat.S_ISREG(before.st_mode):
+                raise ExtractionError("is no longer a regular file")
+            if before.st_size > max_bytes:
+                raise ExtractionError(too_large(before.st_size, max_bytes))
+            data = _read(descriptor, before.st_size)
+            after = os.fstat(descriptor)
+        except OSError as error:
+            raise _not_read(error) from error
+        finally:
+            os.close(descriptor)
         same = (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size)
         if same and len(data) == before.st_size:
             return data, mtime_ns(before), before.st_size
     raise SourceUnreadable("kept changing while it was being read; run again once it is finished")
 
 
-def _read_at_most(descriptor: int, count: int) -> bytes:
-    parts: list[bytes] = []
-    while count > 0 and (part := os.read(descriptor, min(count, 1 << 24))):
+def _read(descriptor: int, size: int) -> bytes:
+    """The first `size` bytes, fewer where the file ends before."""
+    data = os.read(descriptor, min(size, READ_BYTES))
+    if len(data) == size:
+        return data
+    parts = [data]
+    left = size - len(data)
+    while left > 0 and (part := os.read(descriptor, min(left, READ_BYTES))):
         parts.append(part)
-        count -= len(part)
+        left -= len(part)
     return b"".join(parts)
 
 

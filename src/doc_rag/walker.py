@@ -182,9 +182,6 @@ class Walker:
     def _is_left_out(
         self, entry_name: str, raw: bytes, is_folder: bool, rules: tuple[IgnoreRules, ...]
     ) -> bool:
-        name = shown(raw) + ("/" if is_folder else "")
-        # Files that would not be indexed anyway (.DS_Store, .gitignore, *.log) are left out in silence.
-        told = is_folder or ending(entry_name) in self.extensions
         if entry_name.startswith("."):
             kind = "hidden folder" if is_folder else "hidden file"
         elif is_folder and entry_name in VENDOR_FOLDERS:
@@ -193,8 +190,9 @@ class Walker:
             kind = f"ignored by {clean(origin)}"
         else:
             return False
-        if told:
-            self.skips.add_bounded(name, kind)
+        # Files that would not be indexed anyway (.DS_Store, .gitignore, *.log) are left out in silence.
+        if is_folder or ending(entry_name) in self.extensions:
+            self.skips.add_bounded(shown(raw) + ("/" if is_folder else ""), kind)
         return True
 
     def _follow(self, link: _Place) -> None:
