@@ -259,6 +259,20 @@ bench-partitions: $(VENV)/.installed-dev ## Time a search in a partition against
 soak-fuzz: $(VENV)/.installed-dev ## Read 1,000 mutated PDFs and 1,000 mutated texts (ARGS="--seed 7")
 	@$(PY) benchmarks/fuzz_extract.py --pdfs 1000 --texts 1000 $(ARGS)
 
+.PHONY: soak-fuzz-http
+soak-fuzz-http: $(VENV)/.installed-dev ## Thousands of odd arguments, messages and bytes to a server (EXAMPLES=1000 of each kind)
+	@FUZZ_EXAMPLES=$(or $(EXAMPLES),1000) $(PY) -m pytest -q --timeout=3600 tests/mcp/test_fuzz_tools.py tests/mcp/test_fuzz_http.py $(ARGS)
+
+.PHONY: bench-load
+bench-load: $(VENV)/.installed-dev ## 64 MCP clients while documents are reindexed all the time (ARGS="--clients 8 --seconds 10")
+	@$(PY) -m benchmarks.load $(ARGS)
+
+.PHONY: soak-load
+soak-load: $(VENV)/.installed-dev ## The same with one server and with two, then Postgres killed, paused, full and cut off (6 minutes)
+	@$(PY) -m benchmarks.load
+	@$(PY) -m benchmarks.load --servers 2
+	@$(PY) -m pytest -q -s -m soak tests/soak
+
 .PHONY: lock
 lock: $(VENV)/.installed-dev ## Write requirements.txt from the versions in .venv
 	@$(PY) .ci/lock.py
