@@ -243,10 +243,12 @@ class Traffic:
 async def list_tools(url: str, clients: int, seconds: float) -> list[float]:
     """How long each `tools/list` took, asked by so many clients for so long."""
     took: list[float] = []
-    deadline = time.monotonic() + seconds
+    ready = asyncio.Barrier(clients)
 
     async def one(number: int) -> None:
         async with connected(url, ERAS[number % 2]) as client:
+            await ready.wait()
+            deadline = time.monotonic() + seconds
             while time.monotonic() < deadline:
                 started = time.monotonic()
                 await client.list_tools()
