@@ -78,6 +78,8 @@ def writing(
             _note_failure(writer, error)
             raise
         _finish(writer, "done", None)
+        # A closed connection lets go of it a moment later, in which nobody would know why it is held.
+        _unlock(writer)
 
 
 def _leap(connection: Connection) -> None:
@@ -98,12 +100,19 @@ def _try_lock(connection: Connection, collection_id: int) -> bool:
     return bool(row and row[0])
 
 
+def _unlock(writer: Writer) -> None:
+    writer.connection.execute(
+        "select pg_advisory_unlock(%s, %s)", [catalog.WRITE_LOCK_CLASS, writer.collection_id]
+    )
+
+
 def _note_failure(writer: Writer, error: BaseException) -> None:
     """Note in the job how it ended. Where that fails too, the next writer finds it lost."""
     if writer.connection.broken:
         return
     try:
         _finish(writer, "interrupted" if isinstance(error, Interrupted) else "failed", type(error).__name__)
+        _unlock(writer)
     except psycopg.Error as noted:
         log.debug("the end of job %d could not be noted: %s", writer.job_id, noted)
 
