@@ -1,7 +1,7 @@
 """A wire between doc-rag and Postgres that is cut in front of one chosen statement of the run that writes.
 
 To the server that is a client killed in that moment; to the client, a server that went away. Counts what
-the client sends on the connection that holds the write lock: a statement, or a step of a COPY, each.
+the client sends on the connection that holds the write lock: each statement, and each end of a round trip.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from urllib.parse import quote
 from psycopg import conninfo
 
 LOCKS = b"pg_try_advisory_lock"
-STEPS = (b"S", b"Q", b"c")
-"""Frontend messages that end a step: Sync, Query and CopyDone (PostgreSQL documentation, "Message Formats")."""
+STEPS = (b"E", b"S", b"Q")
+"""Frontend messages that are a step: Execute runs a statement, Sync commits what has no transaction of its own, and
+Query does both (PostgreSQL documentation, "Message Formats")."""
 PROTOCOL_3 = 196_608
 
 
