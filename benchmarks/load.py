@@ -59,13 +59,19 @@ class Outcome:
 
 
 @contextmanager
-def stage(folder: Path, database: Mapping[str, str], database_url: str) -> Iterator[Stage]:
+def stage(
+    folder: Path,
+    database: Mapping[str, str],
+    database_url: str,
+    documents: int = DOCUMENTS,
+    spare_documents: int = SPARE_DOCUMENTS,
+) -> Iterator[Stage]:
     """Both collections indexed, their history kept. `database`: the variables that name the database to servers."""
     from doc_rag.service import KnowledgeBase
     from doc_rag.settings import load_settings
 
-    main = Corpus(folder / "main", "doc", DOCUMENTS)
-    spare = Corpus(folder / "spare", "spare", SPARE_DOCUMENTS)
+    main = Corpus(folder / "main", "doc", documents)
+    spare = Corpus(folder / "spare", "spare", spare_documents)
     with provider(folder) as embedding:
         common = {
             **database,

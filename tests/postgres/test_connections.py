@@ -163,6 +163,20 @@ def test_a_pgvector_that_was_made_anew_is_noticed(database: Database, database_u
         assert connection.execute("select %s", [Vector([1, 2])]).fetchone() == (Vector([1, 2]),)
 
 
+def test_a_server_that_comes_later_is_found_by_the_next_request() -> None:
+    from tests.soak.trouble import victim
+
+    with victim() as postgres:
+        database = database_at(postgres.url)
+        postgres.kill()
+        with pytest.raises(DatabaseUnavailable, match="could not be reached"), database.connection():
+            pass
+        postgres.start()
+        with database.connection() as connection:
+            assert connection.execute("select 1").fetchone() == (1,)
+        database.close()
+
+
 def test_a_full_server_leaves_us_what_we_have_and_then_says_that_it_is_full() -> None:
     from tests.soak.trouble import victim
 

@@ -19,10 +19,10 @@ from benchmarks.load_traffic import Call, Revisions, Traffic
 from tests.soak import trouble
 from tests.soak.trouble import Trouble, Victim, victim
 
-CALM_SECONDS = 2.0
+CALM_SECONDS = 1.5
 AFTER_SECONDS = 5.0
-RECOVERY_SECONDS = 4.0
-"""How long after the database is back a call may still fail. It was there for half of that."""
+RECOVERY_SECONDS = 2.5
+"""How long after the database is back a call may still be sent in vain. Measured: none was."""
 NEEDS_DATABASE = (
     "query_docs",
     "list_documents",
@@ -49,6 +49,10 @@ class Course:
     @property
     def errors(self) -> list[Call]:
         return [call for call in self.calls if call.error]
+
+    def waited(self, call: Call) -> float:
+        """Seconds from the trouble, or from the later call, to the answer."""
+        return call.started + call.seconds - max(call.started, self.down_at)
 
     @property
     def recovered_after(self) -> float:
@@ -87,7 +91,7 @@ def course_of(folder: Path, where: str, what: Trouble, clients: int) -> Course:
             {"RAG_DATABASE_URL": postgres.url} if where == URL else {"RAG_DATA_DIR": str(postgres.folder)}
         )
         with (
-            stage(folder, database, postgres.url) as staged,
+            stage(folder, database, postgres.url, 30, 40) as staged,
             server(staged.variables, folder / "server.log") as (url, _),
         ):
             course = asyncio.run(through(staged, url, postgres, what, clients))
@@ -104,7 +108,10 @@ def assert_only_while_it_was_away(course: Course, *, slowest_seconds: float) -> 
         assert call.tool in NEEDS_DATABASE, f"{call.tool} needs no database: {call.error}"
         assert "could not be reached" in (call.error or ""), call.error
         assert "inside the server" not in (call.error or ""), call.error
-        assert call.seconds < slowest_seconds, f"an error after {call.seconds:.1f} s: {call.error}"
+        waited = course.waited(call)
+        # A run under way notices at its next statement, which an embedding call may be in front of.
+        limit = slowest_seconds + (5.0 if call.tool == "reindex_docs" else 0.0)
+        assert waited < limit, f"an error after {waited:.1f} s: {call.error}"
     assert course.recovered_after < RECOVERY_SECONDS
     assert course.stale == []
     good_again = {call.tool for call in course.calls if not call.error and call.started > course.back_at}
@@ -112,7 +119,7 @@ def assert_only_while_it_was_away(course: Course, *, slowest_seconds: float) -> 
 
 
 def report(course: Course, name: str) -> None:
-    slowest = max((call.seconds for call in course.errors), default=0.0)
+    slowest = max((course.waited(call) for call in course.errors), default=0.0)
     last = max((call.started for call in course.errors), default=course.down_at) - course.back_at
     print(
         f"{name}: away {course.back_at - course.down_at:.1f} s, "

@@ -17,7 +17,7 @@ FEW_REINDEXES = 2
 
 def measured(database_url: str, folder: Path, servers: int) -> Outcome:
     with ExitStack() as stack:
-        staged = stack.enter_context(stage(folder, {"RAG_DATABASE_URL": database_url}, database_url))
+        staged = stack.enter_context(stage(folder, {"RAG_DATABASE_URL": database_url}, database_url, 30, 40))
         logs = [folder / f"server-{number}.log" for number in range(servers)]
         running = [stack.enter_context(server(staged.variables, log)) for log in logs]
         outcome = asyncio.run(run(staged, running, CLIENTS, SECONDS, command_line=servers > 1))

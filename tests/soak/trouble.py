@@ -86,7 +86,7 @@ class Victim:
         self.take_all(stack, seconds=1.0)  # those that were cut off take a moment to go
 
     def take_all(self, stack: ExitStack, seconds: float) -> None:
-        """Take every free connection, and those that get free within `seconds`."""
+        """Take every free connection, until none has got free for `seconds`."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             try:
@@ -96,6 +96,7 @@ class Victim:
             else:
                 stack.callback(taken.close)
                 self._held = taken
+                deadline = time.monotonic() + seconds
 
     def _postmaster(self) -> int:
         return int((self.folder / "pg18" / "postmaster.pid").read_text().split()[0])
