@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -186,9 +186,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=10_000, metavar="N")
     parser.add_argument("--dims", type=int, default=384, metavar="N")
-    parser.add_argument(
-        "--repeat", type=int, default=3, metavar="N", help="of all but the first run; medians count"
-    )
+    parser.add_argument("--repeat", type=int, default=3, metavar="N", help="whole courses; medians count")
     parser.add_argument("--seed", type=int, default=1, metavar="N")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -196,44 +194,55 @@ def main() -> int:
         name, *rest = arguments.child
         print(json.dumps(CHILDREN[name](*rest)))
         return 0
-    admin_url = test_server()
-    url = create_database(admin_url)
-    try:
-        with tempfile.TemporaryDirectory(prefix="doc-rag-speed-") as folder:
-            make_files(Path(folder), arguments.files, arguments.seed)
-            _measure(url, Path(folder), arguments.files, arguments.dims, arguments.repeat)
-    finally:
-        drop_database(admin_url, url)
+    with tempfile.TemporaryDirectory(prefix="doc-rag-speed-") as folder:
+        make_files(Path(folder), arguments.files, arguments.seed)
+        courses = [_course(Path(folder), arguments.dims) for _ in range(arguments.repeat)]
+    _print(courses, arguments.files, arguments.dims)
     return 0
 
 
-def _measure(url: str, folder: Path, files: int, dims: int, repeat: int) -> None:
-    first = measured("ingest", url, folder, dims)
-    copies = [measured("copy", url, folder, dims) for _ in range(repeat)]
-    hashes, seconds = [], []
-    for _ in range(repeat):  # side by side, since both read what the system holds in memory
-        hashes.append(measured("sha256sum", url, folder, dims))
-        seconds.append(measured("ingest", url, folder, dims))
-    assert (first.told["new"], seconds[0].told["unchanged"]) == (files, files)
-    copy, sha256sum = (_median([each.told["seconds"] for each in runs]) for runs in (copies, hashes))
-    unchanged = _median([each.told["seconds"] for each in seconds])
-    whole = _median([each.whole_seconds for each in seconds])
-    print(f"{files:,} files, {copies[0].told['rows']:,.0f} chunks, {dims} dimensions\n")
+@dataclass(frozen=True, slots=True)
+class Course:
+    """An ingest into an empty database and what it is measured against, one right after the other."""
+
+    first: Measured
+    copy: Measured
+    sha256sum: Measured
+    second: Measured
+
+
+def _course(folder: Path, dims: int) -> Course:
+    admin_url = test_server()
+    url = create_database(admin_url)
+    try:
+        return Course(
+            *(measured(name, url, folder, dims) for name in ("ingest", "copy", "sha256sum", "ingest"))
+        )
+    finally:
+        drop_database(admin_url, url)
+
+
+def _print(courses: Sequence[Course], files: int, dims: int) -> None:
+    assert all(c.first.told["new"] == c.second.told["unchanged"] == files for c in courses)
+    print(f"{files:,} files, {courses[0].copy.told['rows']:,.0f} chunks, {dims} dimensions\n")
     print("| | seconds | ratio | peak memory |\n|---|---|---|---|")
-    print(f"| bare `COPY` of the chunks | {copy:.1f} | 1 | |")
-    _row("first run", first.told["seconds"], first.told["seconds"] / copy, first.peak_mb)
-    print(f"| `sha256sum` over the files | {sha256sum:.2f} | 1 | |")
-    peak = max(each.peak_mb for each in seconds)
-    _row("second run, nothing changed", unchanged, unchanged / sha256sum, peak)
-    _row("the same with the interpreter's start", whole, whole / sha256sum, peak)
+    print(f"| bare `COPY` of the chunks | {_seconds(c.copy for c in courses):.1f} | 1 | |")
+    _row("first run", [c.first for c in courses], [c.copy for c in courses])
+    print(f"| `sha256sum` over the files | {_seconds(c.sha256sum for c in courses):.2f} | 1 | |")
+    _row("second run, nothing changed", [c.second for c in courses], [c.sha256sum for c in courses])
+    starts = statistics.median(c.second.whole_seconds - c.second.told["seconds"] for c in courses)
+    print(f"\nThe interpreter's start and end take {starts:.2f} s more.")
 
 
-def _row(name: str, seconds: float, ratio: float, peak_mb: float) -> None:
-    print(f"| {name} | {seconds:.2f} | {ratio:.2f} | {peak_mb:.0f} MB |", flush=True)
+def _row(name: str, runs: Sequence[Measured], baselines: Sequence[Measured]) -> None:
+    ratios = [run.told["seconds"] / base.told["seconds"] for run, base in zip(runs, baselines, strict=True)]
+    spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+    peak = max(run.peak_mb for run in runs)
+    print(f"| {name} | {_seconds(runs):.2f} | {statistics.median(ratios):.2f} ({spread}) | {peak:.0f} MB |")
 
 
-def _median(numbers: Sequence[float]) -> float:
-    return statistics.median(numbers)
+def _seconds(runs: Iterable[Measured]) -> float:
+    return statistics.median(run.told["seconds"] for run in runs)
 
 
 if __name__ == "__main__":
