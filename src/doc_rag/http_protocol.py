@@ -55,6 +55,17 @@ class GuardedProtocol(H11Protocol):
         if self.conn.their_state is h11.SEND_BODY and not self._is_answering() and self._header_timer is None:
             self._header_timer = self.loop.call_later(self.header_seconds, self._cut)
 
+    def send_400_response(self, msg: str) -> None:
+        # The bytes that are no HTTP may be in the body of a request that is being answered: its answer is
+        # dropped then, since there can be only one. uvicorn would raise in the middle of it.
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+
     def pause_writing(self) -> None:
         super().pause_writing()
         if self._stall_timer is None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.mcp.fuzzing import (
@@ -188,6 +188,7 @@ def requests(draw: st.DrawFn) -> bytes:
 
 
 @fuzz
+@example(b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
 @given(st.one_of(requests(), requests(), st.binary(max_size=200)))
 def test_raw_bytes(fuzzed: HttpServer, data: bytes) -> None:
     assert_refused_well(exchange(fuzzed.port, data, QUIET_SECONDS))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 import uvicorn
 
 from doc_rag.http_protocol import GuardedProtocol
@@ -170,3 +172,32 @@ def test_connections_beyond_the_limit_are_refused_and_the_others_served() -> Non
     cut, status = asyncio.run(session())
     assert cut
     assert b"200" in status
+
+
+BROKEN_BODY = b"POST /early HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def test_a_body_that_is_no_http_is_refused_once_while_it_is_being_answered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        writer.write(BROKEN_BODY + b"zz\r\n")
+        return await reader.read()
+
+    said = talk(conversation)
+    assert said.startswith(b"HTTP/1.1 400") and said.count(b"HTTP/1.1") == 1
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+def test_a_body_that_is_no_http_after_the_answer_ends_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        writer.write(BROKEN_BODY)
+        first = await whole_answer(reader)
+        writer.write(b"zz\r\n")
+        return first + await reader.read()
+
+    said = talk(conversation)
+    assert said.startswith(b"HTTP/1.1 200") and said.count(b"HTTP/1.1") == 1
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
