@@ -123,10 +123,10 @@ def ingest(
             raise
         raise IngestFailed(f"{error} {GO_ON}", replace(report(), failed=True)) from error
     except psycopg.Error as error:
-        if run is None:
-            raise
         reason = f"{database.describe()} refused a statement: {str(error).splitlines()[0]}."
-        raise IngestFailed(f"{reason} {GO_ON}", replace(report(), failed=True)) from error
+        if run is None:
+            raise DatabaseUnavailable(reason) from error
+        raise IngestFailed(f"{reason} {GO_ON}", report()) from error
     return report()
 
 
@@ -332,7 +332,7 @@ class _Run:
         if lost:
             self.rebuilt = (
                 f"{self.rebuilt}; the old index stays in use, because {len(lost)} of its documents "
-                f"({min(lost)} for one) could not be read anew"
+                f"({min(lost)} for one) could not be read anew and are not known to be gone"
             )
             return
         catalog.refresh_statistics(self.connection, target.id)

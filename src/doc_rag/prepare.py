@@ -7,6 +7,7 @@ touches no database.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -14,12 +15,14 @@ from datetime import date
 from doc_rag.chunk import chunk_document, context_prefix
 from doc_rag.embed import embed_key
 from doc_rag.embed.base import Embedder
-from doc_rag.errors import ExtractionError
+from doc_rag.errors import DocRagError, ExtractionError
 from doc_rag.extract import Extractor
 from doc_rag.records import Chunk, GenerationSettings, ModelIdentity, Skip, Source
 from doc_rag.sources import date_in_name, read_source
 from doc_rag.store.documents import NewDocument, StoredState
 from doc_rag.store.repeats import NewRepeat
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,10 @@ class Preparer:
         )
         return self._extracted(source, data, facts)
 
+    def _skipped(self, facts: NewDocument, reason: str) -> Prepared:
+        document = replace(facts, skip_reason=reason, skip_conditions=self.conditions)
+        return Prepared(facts.source, document, skip=Skip(facts.source, reason))
+
     def _still_holds(self, state: StoredState, series: str | None) -> bool:
         if state.status == "skipped" and state.skip_conditions != self.conditions:
             return False
@@ -112,10 +119,13 @@ class Preparer:
             )
             if not chunks:
                 raise ExtractionError("has no text in it")
-        except ExtractionError as error:
-            reason = str(error)
-            document = replace(facts, skip_reason=reason, skip_conditions=self.conditions)
-            return Prepared(source.name, document, skip=Skip(source.name, reason))
+        except DocRagError as error:
+            if not isinstance(error, ExtractionError):
+                raise  # no fault of this file
+            return self._skipped(facts, str(error))
+        except Exception as error:
+            log.debug("%s could not be taken apart", source.name, exc_info=True)
+            return self._skipped(facts, f"could not be taken apart: {type(error).__name__}: {error}"[:300])
         document = replace(
             facts,
             status="partial" if extracted.partial else "indexed",

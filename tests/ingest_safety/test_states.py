@@ -13,10 +13,12 @@ import numpy as np
 import psycopg
 import pytest
 
-from doc_rag import ahead, storing
+from doc_rag import ahead, prepare, storing
+from doc_rag.chunk import chunk_document
 from doc_rag.embed.base import Stopped
+from doc_rag.errors import DatabaseUnavailable, IngestFailed
 from doc_rag.prepare import Prepared
-from doc_rag.records import Chunk, EmbeddedBatch, ModelIdentity, Progress, Vector
+from doc_rag.records import Chunk, EmbeddedBatch, Extracted, ModelIdentity, Progress, Vector
 from doc_rag.service import KnowledgeBase
 from doc_rag.store import catalog, embeddings
 from doc_rag.store.documents import NewDocument
@@ -275,3 +277,46 @@ class _OneVector:
 
     def embed_query(self, text: str) -> Vector:
         return np.ones(self.dimensions, np.float32)
+
+
+def test_a_file_that_a_parser_stumbles_over_costs_itself_alone(
+    make_kb: MakeKb, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a parser raises. The real ones are fuzzed; here one is made to."""
+    write(docs, a="The ferry leaves at noon.", b="The lathe stands in the shed.")
+
+    def stumbling(extracted: Extracted, **options: Any) -> list[Chunk]:
+        if "lathe" in extracted.text:
+            raise IndexError("list index out of range")
+        return chunk_document(extracted, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare, "chunk_document", stumbling)
+        report = make_kb().reindex_docs()
+    assert report.new == 1
+    (skip,) = report.skips
+    assert (skip.source, skip.reason) == (
+        "b.md",
+        "could not be taken apart: IndexError: list index out of range",
+    )
+
+
+def test_a_locked_table_is_said_to_be_locked(make_kb: MakeKb, docs: Path, database: Database) -> None:
+    write(docs, a="The ferry leaves at noon.")
+    with database.connection() as connection, connection.transaction():
+        connection.execute("lock table doc_chunks in share update exclusive mode")
+        with pytest.raises(IngestFailed, match="Another session keeps the table doc_chunks locked"):
+            make_kb().reindex_docs()
+    assert make_kb().reindex_docs().new == 1
+
+
+def test_a_statement_that_is_refused_is_one_sentence(make_kb: MakeKb, docs: Path, database: Database) -> None:
+    write(docs, a="The ferry leaves at noon.")
+    with database.connection() as connection:
+        connection.execute("alter table documents add constraint none check (false)")
+    with pytest.raises(IngestFailed, match=r"refused a statement: .*violates check constraint .*run again"):
+        make_kb().reindex_docs()
+    with database.connection() as connection:
+        connection.execute("alter table collections add constraint none check (false) not valid")
+    with pytest.raises(DatabaseUnavailable, match=r"refused a statement: .*violates check constraint"):
+        make_kb(RAG_COLLECTION="another").reindex_docs()

@@ -135,11 +135,16 @@ def make_partition(
         connection.execute(
             "select set_config('lock_timeout', %s, true)", [f"{PARTITION_LOCK_TIMEOUT_SECONDS}s"]
         )
-        connection.execute(
-            sql.SQL("alter table doc_chunks attach partition {} for values in ({})").format(
-                partition, sql.Literal(generation_id)
+        try:
+            connection.execute(
+                sql.SQL("alter table doc_chunks attach partition {} for values in ({})").format(
+                    partition, sql.Literal(generation_id)
+                )
             )
-        )
+        except psycopg.errors.LockNotAvailable as error:
+            raise DatabaseUnavailable(
+                "Another session keeps the table doc_chunks locked (maintenance, or a restore); run again later."
+            ) from error
 
 
 def _check_language(connection: psycopg.Connection[Any], text_language: str) -> None:

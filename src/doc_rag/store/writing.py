@@ -22,6 +22,18 @@ log = logging.getLogger(__name__)
 LEAP_LOCK = 0x6C656170
 """Key ("leap") of the lock under which revisions leap, one run after the other."""
 POLL_SECONDS = 0.2
+SESSION = {
+    # A crash of the server may take the last half second of commits with it, none of them in part, and the
+    # next run stores those documents again. A disk that confirms each would hold up every document.
+    "synchronous_commit": "off",
+    # While a provider is slow this session is idle; ending it would end the run.
+    "idle_session_timeout": "0",
+    # The lock of a machine that is gone without a word is free after two minutes, not after two hours.
+    "tcp_keepalives_idle": "60",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "6",
+}
+"""Settings of the session that writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +74,10 @@ def writing(
                 raise CollectionBusy(_who_holds(connection, collection, collection_id))
             time.sleep(POLL_SECONDS)
         _leap(connection)
-        # A crash of the server may take the last half second of commits with it, none of them in part, and the
-        # next run stores those documents again. A disk that confirms each would hold up every document.
-        connection.execute("set synchronous_commit = off")
+        connection.execute(
+            "select set_config(name, value, false) from unnest(%s::text[], %s::text[]) as s(name, value)",
+            [list(SESSION), list(SESSION.values())],
+        )
         connection.execute(query("jobs_lost"), {"collection_id": collection_id})
         row = connection.execute(
             query("job_start"),
