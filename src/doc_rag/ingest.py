@@ -126,7 +126,7 @@ def ingest(
         reason = f"{database.describe()} refused a statement: {str(error).splitlines()[0]}."
         if run is None:
             raise DatabaseUnavailable(reason) from error
-        raise IngestFailed(f"{reason} {GO_ON}", report()) from error
+        raise IngestFailed(f"{reason} {GO_ON}", replace(report(), failed=True)) from error
     return report()
 
 
