@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,9 +21,12 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
 
 
 def make(folder: Path, *arguments: str, want: int = 0) -> subprocess.CompletedProcess[str]:
+    # These tests may run under `make test ARGS=...`, whose variables a make below it would take over.
+    of_make = ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "ARGS")
     done = subprocess.run(
         ["make", "--no-print-directory", *arguments],
         cwd=folder,
+        env={name: value for name, value in os.environ.items() if name not in of_make},
         capture_output=True,
         stdin=subprocess.DEVNULL,
         text=True,
