@@ -23,7 +23,7 @@ WINDOW_TEXTS = 512
 """Chunks gathered from one or more units before they are looked up and embedded together."""
 WINDOW_DOCUMENTS = 256
 
-REFUSED = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded)
+REFUSED = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded, UnicodeEncodeError)
 """What Postgres says of a document that it cannot hold; anything else is no fault of the document's."""
 
 Unit = tuple[Prepared, ...]

@@ -221,7 +221,13 @@ def test_a_file_from_beyond_the_year_2262_is_indexed_and_not_stale(make_kb: Make
     assert staleness is not None and not staleness.is_stale
 
 
-def test_a_document_that_postgres_refuses_costs_itself_and_none_of_its_window(database: Database) -> None:
+@pytest.mark.parametrize(
+    ("pages", "title", "reason"),
+    [(2**40, None, "out of range"), (None, "a\0b", "NUL"), (None, "a\ud800b", "surrogates not allowed")],
+)
+def test_a_document_that_postgres_refuses_costs_itself_and_none_of_its_window(
+    database: Database, pages: int | None, title: str | None, reason: str
+) -> None:
     generation = make_collection(database, "c")
     stored: list[str] = []
     refused: list[str] = []
@@ -236,21 +242,21 @@ def test_a_document_that_postgres_refuses_costs_itself_and_none_of_its_window(da
             lambda prepared: None,
         )
         for i in range(6):
-            window.add((_prepared(f"{i}.md", pages=2**40 if i == 3 else None),))
+            window.add((_prepared(f"{i}.md", *((pages, title) if i == 3 else (1, "Title"))),))
         window.flush()
         written = writer.connection.execute("select source from doc_chunks order by 1").fetchall()
     assert [name for (name,) in written] == ["0.md", "1.md", "2.md", "4.md", "5.md"]
     assert sorted(stored) == ["0.md", "1.md", "2.md", "4.md", "5.md"]
     assert [each.split(":")[0] for each in refused] == ["3.md"]
-    assert "out of range" in refused[0]
+    assert reason in refused[0]
 
 
-def _prepared(name: str, pages: int | None) -> Prepared:
+def _prepared(name: str, pages: int | None, title: str | None) -> Prepared:
     """A document of one chunk, as it comes from the disk."""
     text = f"The text of {name}."
-    document = NewDocument(name, name.encode(), "indexed", name.encode() * 8, 1, 1, text=text, pages=pages)
-    key = hashlib.sha256(name.encode()).digest()
-    return Prepared(name, document, [Chunk(0, text, 0, len(text), 1, 1)], [""], [key])
+    digest = hashlib.sha256(name.encode()).digest()
+    document = NewDocument(name, name.encode(), "indexed", digest, 1, 1, text=text, pages=pages, title=title)
+    return Prepared(name, document, [Chunk(0, text, 0, len(text), 1, 1)], [""], [digest])
 
 
 class _OneVector:

@@ -8,7 +8,6 @@ from datetime import date
 from itertools import accumulate
 from typing import Any
 
-import psycopg
 from pgvector import Vector as PgVector
 from psycopg.rows import class_row
 
@@ -151,7 +150,7 @@ def replace_each(
     `known` is what `stored` gave for all of them, under the write lock.
 
     Raises:
-        psycopg.Error: a unit was refused. Those before it are stored, it and those after it are not.
+        psycopg.Error, UnicodeEncodeError: a unit was refused. Those before it are stored, no others.
     """
     try:
         with connection.pipeline():
@@ -160,7 +159,7 @@ def replace_each(
                 connection.execute("begin")
                 _replace(connection, generation, versions, known)
                 connection.execute("commit")
-    except psycopg.Error:
+    except BaseException:
         if not connection.broken:
             connection.rollback()
         raise
