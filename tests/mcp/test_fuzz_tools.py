@@ -31,6 +31,10 @@ from tests.mcp.gate import Gate
 from tests.mcp.serving import EIGHT, LEGACY, MODERN, TOKEN, HttpServer, http_session, text_of
 from tests.support.postgres import create_database, drop_database
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Generating overly large repr"
+)  # of an example with a long text
+
 Arguments = Mapping[str, Any]
 
 FLAGS = st.one_of(st.booleans(), VALUES)
