@@ -14,7 +14,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.mcp.fuzzing import (
-    SLOW_SECONDS,
     TEXTS,
     VALUES,
     assert_fit_to_be_seen,
@@ -22,6 +21,7 @@ from tests.mcp.fuzzing import (
     fuzz,
     fuzzed_server,
     json_bytes,
+    plain_client,
 )
 from tests.mcp.gate import Gate
 from tests.mcp.serving import TOKEN, HttpServer
@@ -59,6 +59,12 @@ def fuzzed(
     with ExitStack() as stack:
         stack.callback(drop_database, postgres_server, url)
         yield stack.enter_context(fuzzed_server(url, gate, folder))
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx2.Client]:
+    with plain_client() as made:
+        yield made
 
 
 def assert_refused_well(received: bytes) -> None:
@@ -286,10 +292,12 @@ ACCEPTS = st.sampled_from(
 
 @fuzz
 @given(st.one_of(MESSAGES, MESSAGES, MESSAGES, st.lists(MESSAGES, max_size=3), VALUES), ERAS, ACCEPTS)
-def test_json_rpc(fuzzed: HttpServer, message: Any, era: dict[str, str], accept: str) -> None:
+def test_json_rpc(
+    fuzzed: HttpServer, client: httpx2.Client, message: Any, era: dict[str, str], accept: str
+) -> None:
     headers = {"Authorization": BEARER, "Content-Type": "application/json", "Accept": accept} | era
     body = json_bytes(message)
-    answer = httpx2.post(fuzzed.url, content=body, headers=headers, timeout=SLOW_SECONDS)
+    answer = client.post(fuzzed.url, content=body, headers=headers)
     assert answer.status_code < 500, answer.text[:500]
     assert_fit_to_be_seen(answer.text, len(body))
 
@@ -305,10 +313,16 @@ def test_json_rpc(fuzzed: HttpServer, message: Any, era: dict[str, str], accept:
     st.one_of(st.binary(max_size=100), VALUES.map(json_bytes)),
 )
 def test_methods_and_content_types_on_every_route(
-    fuzzed: HttpServer, method: str, route: str, authorization: str | None, content_type: str, body: bytes
+    fuzzed: HttpServer,
+    client: httpx2.Client,
+    method: str,
+    route: str,
+    authorization: str | None,
+    content_type: str,
+    body: bytes,
 ) -> None:
     headers = {"Content-Type": content_type} | ({"Authorization": authorization} if authorization else {})
-    answer = httpx2.request(method, fuzzed.base(route), content=body, headers=headers, timeout=SLOW_SECONDS)
+    answer = client.request(method, fuzzed.base(route), content=body, headers=headers)
     assert answer.status_code < 500, answer.text[:500]
     assert answer.status_code != 401 or answer.headers["www-authenticate"].startswith("Bearer")
     assert_fit_to_be_seen(answer.text)

@@ -26,6 +26,7 @@ from tests.mcp.fuzzing import (
     fuzz,
     fuzzed_server,
     json_bytes,
+    plain_client,
 )
 from tests.mcp.gate import Gate
 from tests.mcp.serving import EIGHT, LEGACY, MODERN, TOKEN, HttpServer, http_session, text_of
@@ -70,8 +71,11 @@ CALLS = st.sampled_from(EIGHT).flatmap(lambda tool: ARGUMENTS[tool].map(lambda a
 class Asker:
     """Calls tools through real clients of both eras, kept open in a thread of their own."""
 
-    def __init__(self, portal: BlockingPortal, clients: Mapping[str, Client], server: HttpServer) -> None:
+    def __init__(
+        self, portal: BlockingPortal, clients: Mapping[str, Client], http: httpx2.Client, server: HttpServer
+    ) -> None:
         self._portal = portal
+        self.http = http
         self._clients = clients
         self.server = server
 
@@ -99,7 +103,7 @@ def asker(
             era: stack.enter_context(portal.wrap_async_context_manager(http_session(server.url, era)))
             for era in (LEGACY, MODERN)
         }
-        made = Asker(portal, clients, server)
+        made = Asker(portal, clients, stack.enter_context(plain_client()), server)
         made.ask(LEGACY, "reindex_docs", {})
         yield made
 
@@ -146,7 +150,7 @@ def test_arguments_that_no_client_of_ours_would_write_are_answered_too(
         "Accept": "application/json",
         "MCP-Protocol-Version": "2025-11-25",
     }
-    answer = httpx2.post(asker.server.url, content=body, headers=headers, timeout=SLOW_SECONDS)
+    answer = asker.http.post(asker.server.url, content=body, headers=headers)
     assert answer.status_code in (200, 400, 413), answer.text[:500]
     assert_fit_to_be_seen(answer.text)
     if answer.status_code == 200:
